@@ -1,0 +1,1 @@
+"""What the project needs around the product: the bench and the servers it starts."""

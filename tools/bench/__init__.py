@@ -1,0 +1,1 @@
+"""`python -m tools.bench`: the product's commands beside what people use, measured in one run."""
