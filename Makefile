@@ -1,0 +1,48 @@
+# Every target does its own set-up: a machine with Python 3.11 or newer and make is enough.
+.DEFAULT_GOAL := help
+.PHONY: help setup lint format test demo bench lock clean
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 python3.14,$(shell \
+	command -v $(p) >/dev/null && $(p) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $(p))))
+BIN := .venv/bin
+SOURCES := dsagent scheduler_plugin gpu_topology tests tools
+READY := .venv/ready
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
+
+setup: $(READY) ## make .venv with everything the lock names and dsagent itself, editable
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv on PATH; on Debian: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+lint: $(READY) ## formatting, style, types and the direction of imports
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## let ruff write what it can
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+test: $(READY) ## all tests; ARGS are pytest's
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: $(READY) ## the whole life of a dataset on files of this machine, with a table of what it took
+	$(BIN)/python tools/demo.py
+
+bench: $(READY) ## measure what docs/benchmarks.md says
+	$(BIN)/python -m tools.bench $(ARGS)
+
+lock: $(READY) ## resolve requirements.lock anew, for Linux on every architecture
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \
+		--custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
+
+clean: ## remove what make made
+	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

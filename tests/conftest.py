@@ -1,0 +1,54 @@
+"""What a skip costs: it is counted with its reason, and fails CI unless no package would help."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.needs import NEEDS, unmet
+
+_EXCUSED = "not to be had on this machine: "
+_skips: Counter[str] = Counter()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    lacking = [
+        NEEDS[name] for name in unmet(name for mark in item.iter_markers("needs") for name in mark.args)
+    ]
+    if lacking:
+        excuse = "" if all(need.installable for need in lacking) else _EXCUSED
+        pytest.skip(excuse + ", ".join(need.advice for need in lacking))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _count(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _count(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _in_ci() and _avoidable() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section(f"skips: {_skips.total()}")
+    for reason, count in sorted(_skips.items()):
+        terminalreporter.line(f"{count} x {reason}")
+    if _in_ci() and _avoidable():
+        terminalreporter.line(f"{_avoidable()} of them could have run on this machine: CI fails", red=True)
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI") == "true"
+
+
+def _avoidable() -> int:
+    return sum(count for reason, count in _skips.items() if not reason.startswith(_EXCUSED))
+
+
+def _count(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
+        _skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
