@@ -1,0 +1,1 @@
+"""Implementations of the ports. Exceptions of the world outside become DsagentErrors here, once."""

@@ -1,0 +1,294 @@
+"""Directories as sources and stores: any storage that is mounted."""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp, target_leaves
+from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, local_error, show_path, source_error
+from dsagent.core.manifest import FRAME_BYTES
+from dsagent.core.ports import Location, StoredObject
+from dsagent.engine.tree import open_below
+
+SPOOLS = "tmp/"
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class DirectorySource:
+    """A directory tree as a source."""
+
+    remote = False  # a mount may be slow; the engine finds out by measuring
+
+    def __init__(self, location: Location) -> None:
+        self.location = Location(os.path.abspath(location.url))
+        try:
+            self._root = os.open(location.url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise source_error("read", self.location.url, error) from error
+
+    def __del__(self) -> None:
+        if hasattr(self, "_root"):
+            os.close(self._root)
+
+    def scan(self, special: list[bytes] | None = None) -> Iterator[Stamp]:
+        """See Source.scan. Directories that cannot be listed are named all together, at the end."""
+        unreadable: list[bytes] = []
+        unfit: list[bytes] = []
+        pending = [self._list(b"", unreadable)]
+        while pending:
+            stamp = next(pending[-1], None)
+            if stamp is None:
+                pending.pop()
+            elif stamp.kind not in (FILE, DIRECTORY, SYMLINK) or _leaves(stamp):
+                (unfit if special is None else special).append(stamp.path)
+            else:
+                yield stamp
+                if stamp.kind == DIRECTORY:
+                    pending.append(self._list(stamp.path, unreadable))
+        if unreadable:
+            raise SourceError("list", self.location.url, "no permission or an I/O error", "make them readable", unreadable)
+        if unfit:
+            raise SourceError(
+                "keep all entries of",
+                self.location.url,
+                "it has sockets, fifos, devices or symlinks that leave the tree",
+                "remove them, or leave them out with --skip-special",
+                unfit,
+            )
+
+    def chunks(self, stamp: Stamp) -> Iterator[bytes]:
+        """See Source.chunks."""
+        try:
+            fd = open_below(self._root, stamp.path, _READ)
+            try:
+                self._compare(stamp, os.fstat(fd))
+                if stamp.size <= FRAME_BYTES:
+                    data = os.read(fd, stamp.size + 1)
+                    while 0 < len(data) < stamp.size and (more := os.read(fd, stamp.size + 1 - len(data))):
+                        data += more
+                    self._compare(stamp, os.fstat(fd), len(data))
+                    if data:
+                        yield data
+                    return
+                yield from self._pieces(fd, stamp)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE, errno.ELOOP, errno.ENOTDIR):
+                raise self._changed(stamp) from error
+            raise source_error("read", f"{self.location.url}/{show_path(stamp.path)}", error) from error
+
+    def _pieces(self, fd: int, stamp: Stamp) -> Iterator[bytes]:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        offset = 0
+        while piece := _read_fully(fd, FRAME_BYTES):
+            offset += len(piece)
+            if offset >= stamp.size:
+                self._compare(stamp, os.fstat(fd), offset)
+            yield piece
+        self._compare(stamp, os.fstat(fd), offset)
+
+    def _list(self, directory: bytes, unreadable: list[bytes]) -> Iterator[Stamp]:
+        prefix = directory + b"/" if directory else b""
+        try:
+            fd = open_below(self._root, directory, _LIST) if directory else os.dup(self._root)
+        except OSError:
+            unreadable.append(directory)
+            return
+        try:
+            for name in sorted(map(os.fsencode, os.listdir(fd))):
+                try:
+                    found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        yield _file_stamp(prefix + name, found)
+                    else:
+                        yield _other_stamp(prefix + name, found, fd, name)
+                except FileNotFoundError as error:
+                    raise self._changed(Stamp(prefix + name, FILE, False, 0, 0, b"")) from error
+        except OSError:
+            unreadable.append(directory)
+        finally:
+            os.close(fd)
+
+    def _compare(self, stamp: Stamp, found: os.stat_result, length: int | None = None) -> None:
+        if _file_stamp(stamp.path, found) != stamp or (length is not None and length != stamp.size):
+            raise self._changed(stamp)
+
+    def _changed(self, stamp: Stamp) -> DsagentError:
+        return SourceChanged(
+            "read", self.location.url, "it changed while it was read", "run it again when nothing writes there", [stamp.path]
+        )
+
+
+def _file_stamp(path: bytes, found: os.stat_result) -> Stamp:
+    executable = bool(found.st_mode & 0o100)
+    return Stamp(path, FILE, executable, found.st_size, found.st_mtime_ns, b"%d" % found.st_ctime_ns)
+
+
+def _other_stamp(path: bytes, found: os.stat_result, directory: int, name: bytes) -> Stamp:
+    if stat.S_ISDIR(found.st_mode):
+        return Stamp(path, DIRECTORY, False, 0, 0, b"")
+    if stat.S_ISLNK(found.st_mode):
+        return Stamp(path, SYMLINK, False, 0, 0, os.readlink(name, dir_fd=directory))
+    return Stamp(path, "", False, 0, 0, b"")
+
+
+def _leaves(stamp: Stamp) -> bool:
+    return stamp.kind == SYMLINK and target_leaves(stamp.path, stamp.token)
+
+
+def _read_fully(fd: int, length: int) -> bytes:
+    data = os.read(fd, length)
+    while data and len(data) < length and (more := os.read(fd, length - len(data))):
+        data += more
+    return data
+
+
+class DirectoryStore:
+    """A directory as a store. New objects appear by link(2) without replacing; they are on the device before."""
+
+    remote = False
+
+    def __init__(self, location: Location, durable: bool = True) -> None:
+        self.location = Location(os.path.abspath(location.url))
+        self._root = Path(self.location.url)
+        self._durable = durable
+
+    def find(self, key: str) -> bytes | None:
+        """See Store.find."""
+        try:
+            return (self._root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._error("read", key, error) from error
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See Store.read."""
+        try:
+            fd = os.open(self._root / key, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if length is None:
+                    length = os.fstat(fd).st_size - offset
+                data = os.pread(fd, length, offset)
+                while len(data) < length and (more := os.pread(fd, length - len(data), offset + len(data))):
+                    data += more
+                return data
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._error("read", key, error) from error
+
+    def create(self, key: str, data: bytes | BinaryIO) -> bool:
+        """See Store.create. A spool becomes the object by a link: its bytes are not copied."""
+        with self._writing(key, data) as path:
+            try:
+                os.link(path, self._root / key)
+            except FileExistsError:
+                return False
+            self._sync_folder(key)
+        return True
+
+    def replace(self, key: str, data: bytes, expected: bytes | None) -> bool:
+        """See Store.replace. Writers on one machine, or on a filesystem with locks, exclude each other."""
+        with self._writing(key, data) as path, _locked(self._root):
+            if self.find(key) != expected:
+                return False
+            os.rename(path, self._root / key)
+            self._sync_folder(key)
+        return True
+
+    def spool(self) -> BinaryIO:
+        """See Store.spool."""
+        try:
+            (self._root / SPOOLS).mkdir(parents=True, exist_ok=True)
+            return io.BufferedRandom(_Spool(self._root / SPOOLS / uuid.uuid4().hex))
+        except OSError as error:
+            raise self._error("write", SPOOLS, error) from error
+
+    def entries(self, prefix: str) -> Iterator[StoredObject]:
+        """See Store.entries."""
+        try:
+            for name in sorted(os.listdir(self._root / prefix)):
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    found = os.stat(self._root / prefix / name)
+                    yield StoredObject(prefix + name, found.st_size, found.st_mtime)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error("list", prefix, error) from error
+
+    def refresh(self, key: str) -> None:
+        """See Store.refresh."""
+        try:
+            os.utime(self._root / key)
+        except OSError as error:
+            raise self._error("refresh", key, error) from error
+
+    def delete(self, key: str) -> None:
+        """See Store.delete."""
+        try:
+            (self._root / key).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("delete", key, error) from error
+
+    @contextlib.contextmanager
+    def _writing(self, key: str, data: bytes | BinaryIO) -> Iterator[Path]:
+        """The path of a temporary file with the data, on the device."""
+        try:
+            (self._root / key).parent.mkdir(parents=True, exist_ok=True)
+            with self.spool() if isinstance(data, bytes) else contextlib.nullcontext(data) as file:
+                if isinstance(data, bytes):
+                    file.write(data)
+                file.flush()
+                if self._durable:
+                    os.fsync(file.fileno())
+                yield Path(file.name)
+        except OSError as error:
+            raise self._error("write", key, error) from error
+
+    def _sync_folder(self, key: str) -> None:
+        if self._durable:
+            fd = os.open((self._root / key).parent, _LIST)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _error(self, action: str, key: str, error: OSError) -> DsagentError:
+        subject = f"{self.location.url}/{key}"
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE):
+            return BadStore(action, subject, error.strerror or str(error), "check the store: dsctl store check")
+        return local_error(action, subject, error)
+
+
+class _Spool(io.FileIO):
+    """A new file that loses its name when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), "x+")
+
+    def close(self) -> None:
+        if not self.closed:
+            Path(str(self.name)).unlink(missing_ok=True)
+        super().close()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    fd = os.open(folder, _LIST)
+    try:
+        with contextlib.suppress(OSError):  # a network filesystem without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,121 @@
+"""What only the Linux kernel tells: filesystems, mounts, boots, and syncfs."""
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsagent.core.errors import UnfitRoot
+from dsagent.core.space import Disk, Space
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_AT_EMPTY_PATH = 0x1000
+_STATX_MNT_ID_UNIQUE = 0x4000  # Linux 6.8
+_STATX_MASK_OFFSET, _STATX_MNT_ID_OFFSET, _STATX_BYTES = 0, 0x90, 0x100
+
+NETWORK_FILESYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 lustre beegfs ceph glusterfs fuse.glusterfs fuse.sshfs fuse.s3fs fuse.goofys fuse.rclone "
+    "fuse.juicefs fuse.hdfs fuse.ceph fuse.mount-s3 9p afs gpfs orangefs pvfs2 wekafs".split()
+)
+NOT_FOR_DATA = frozenset(
+    "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs mqueue squashfs iso9660 autofs bpf pstore "
+    "configfs fusectl hugetlbfs efivarfs binfmt_misc rpc_pipefs nsfs ramfs".split()
+)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A line of mountinfo."""
+
+    point: str
+    kind: str
+
+
+def mounts() -> list[Mount]:
+    """All mounts of this process's mount namespace, in the order in which they were made."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+        found.append(Mount(point, after.split(" ")[0]))
+    return found
+
+
+def mount_of(path: str) -> Mount:
+    """The mount that holds `path`, which need not exist."""
+    resolved = os.path.realpath(path)
+    best = Mount("/", "unknown")
+    for mount in mounts():
+        inside = mount.point == "/" or resolved == mount.point or resolved.startswith(mount.point + "/")
+        if inside and len(mount.point) >= len(best.point):
+            best = mount
+    return best
+
+
+def mount_token(path: str) -> str:
+    """Names the kernel's boot and the mount that holds `path`: while it stays the same, what was written can be read
+    back even if it was never synced."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}:{_unique_mount_id(path) or os.stat(path).st_dev}"
+
+
+def _unique_mount_id(path: str) -> int:
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID_UNIQUE, buffer) != 0:
+            return 0
+    finally:
+        os.close(fd)
+    (mask,) = struct.unpack_from("=I", buffer, _STATX_MASK_OFFSET)
+    (mount_id,) = struct.unpack_from("=Q", buffer, _STATX_MNT_ID_OFFSET)
+    return int(mount_id) if mask & _STATX_MNT_ID_UNIQUE else 0
+
+
+def sync_filesystem(path: str) -> None:
+    """Waits until all that was written to the filesystem that holds `path` is on the device; raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _LIBC.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+    finally:
+        os.close(fd)
+
+
+class LinuxDisk:
+    """The filesystem that holds a path, which need not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        while not os.path.exists(path):
+            path = os.path.dirname(path)
+        self._path = path
+        self._kind = mount_of(path).kind
+
+    def measure(self) -> Disk:
+        """What there is now."""
+        found = os.statvfs(self._path)
+        return Disk(
+            total=Space(found.f_blocks * found.f_frsize, found.f_files),
+            free=Space(found.f_bavail * found.f_frsize, found.f_favail),
+            block=found.f_frsize,
+            kind=self._kind,
+        )
+
+
+def refuse_network_filesystem(root: str) -> None:
+    """Raises UnfitRoot if `root` would lie on a network filesystem, and names local ones with their free space."""
+    mount = mount_of(root)
+    if mount.kind not in NETWORK_FILESYSTEMS:
+        return
+    local = {}
+    for other in mounts():
+        if other.kind not in NETWORK_FILESYSTEMS | NOT_FOR_DATA and os.path.isdir(other.point):
+            found = os.statvfs(other.point)
+            local[other.point] = found.f_bavail * found.f_frsize
+    best = sorted(local.items(), key=lambda item: -item[1])[:5]
+    named = ", ".join(f"{point} ({free / 1e9:.1f} GB free)" for point, free in best if free)
+    raise UnfitRoot(
+        "use the root", root, f"it lies on a network filesystem ({mount.kind} at {mount.point})", f"choose a local one: {named}"
+    )

@@ -1,0 +1,1 @@
+"""Rules without I/O: everything here is a pure function or a value."""

@@ -1,0 +1,189 @@
+"""The errors a user can meet. Each says what was being done, to what, why it failed and what to do."""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dsagent.contract import ExitCode
+
+PROBLEM_BASE = "https://dsagent.io/problems/"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An RFC 9457 problem."""
+
+    type: str
+    title: str
+    detail: str
+    action: str
+    subject: str
+    cause: str
+    hint: str
+    exit_code: int
+    paths: Sequence[str]
+
+
+class DsagentError(Exception):
+    """Base of all errors.
+
+    `action` is what was being done ("pack"), `subject` to what ("/data/imgs"), `cause` why it failed and `hint`
+    what the reader can do. `paths` names every entry concerned.
+    """
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
+    title: ClassVar[str] = "The command failed"
+
+    def __init__(self, action: str, subject: str, cause: str, hint: str = "", paths: Sequence[bytes] = ()) -> None:
+        super().__init__(action, subject, cause, hint, paths)
+        self.action = action
+        self.subject = subject
+        self.cause = cause
+        self.hint = hint
+        self.paths = tuple(paths)
+
+    def __str__(self) -> str:
+        shown = ", ".join(show_path(path) for path in self.paths[:10])
+        if len(self.paths) > 10:
+            shown += f" and {len(self.paths) - 10} more"
+        text = f"cannot {self.action} {self.subject}: {self.cause}"
+        if shown:
+            text += f": {shown}"
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def problem(self) -> Problem:
+        """The same as an RFC 9457 problem."""
+        name = "".join("-" + c.lower() if c.isupper() else c for c in type(self).__name__).strip("-")
+        return Problem(
+            type=PROBLEM_BASE + name,
+            title=self.title,
+            detail=str(self),
+            action=self.action,
+            subject=self.subject,
+            cause=self.cause,
+            hint=self.hint,
+            exit_code=int(self.exit_code),
+            paths=[show_path(path) for path in self.paths],
+        )
+
+
+class UsageError(DsagentError):
+    """The request cannot be meant: a bad name, size, option or combination."""
+
+    exit_code = ExitCode.USAGE
+    title = "The request is not valid"
+
+
+class SourceError(DsagentError):
+    """The source is missing or unreadable, or has entries that cannot be kept."""
+
+    exit_code = ExitCode.SOURCE
+    title = "The source cannot be read"
+
+
+class InsufficientStorage(DsagentError):
+    """Bytes, inodes, quota or a directory's size do not suffice."""
+
+    exit_code = ExitCode.STORAGE
+    title = "Not enough storage"
+
+
+class DigestMismatch(DsagentError):
+    """Content differs from the manifest."""
+
+    exit_code = ExitCode.DIGEST
+    title = "Content differs from the manifest"
+
+
+class SourceChanged(DsagentError):
+    """The source changed while it was read."""
+
+    exit_code = ExitCode.CHANGED
+    title = "The source changed while it was read"
+
+
+class InUse(DsagentError):
+    """A lease holds what was to be removed."""
+
+    exit_code = ExitCode.IN_USE
+    title = "The dataset is in use"
+
+
+class TimedOut(DsagentError):
+    """The time limit passed."""
+
+    exit_code = ExitCode.TIMEOUT
+    title = "The time limit passed"
+
+
+class BadStore(DsagentError):
+    """A store or manifest is not valid or lacks what it names."""
+
+    exit_code = ExitCode.STORE
+    title = "The store is not valid"
+
+
+class NotPermitted(DsagentError):
+    """Permission denied by the operating system or the object store."""
+
+    exit_code = ExitCode.PERMISSION
+    title = "Not permitted"
+
+
+class UnfitRoot(DsagentError):
+    """The cache root cannot be used."""
+
+    exit_code = ExitCode.ROOT
+    title = "The cache root cannot be used"
+
+
+class NotCached(DsagentError):
+    """No such dataset here."""
+
+    exit_code = ExitCode.NOT_FOUND
+    title = "No such dataset here"
+
+
+class WorkerDied(DsagentError):
+    """A worker process ended before its work was done."""
+
+    title = "A worker process died"
+
+
+class Interrupted(DsagentError):
+    """The user stopped the command."""
+
+    exit_code = ExitCode.INTERRUPTED
+    title = "Interrupted"
+
+
+def show_path(path: bytes) -> str:
+    """A path as printable text; bytes that are not UTF-8 and control characters become escapes."""
+    text = path.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+_STORAGE = {
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "the quota is used up",
+    errno.EFBIG: "the file is larger than the filesystem allows",
+    errno.EMLINK: "too many links or subdirectories",
+}
+
+
+def local_error(action: str, subject: str, error: OSError) -> DsagentError:
+    """What an OSError met on the local disk (root or store directory) means to the user."""
+    text = error.strerror or str(error)
+    if error.errno in _STORAGE:
+        return InsufficientStorage(
+            action, subject, f"{_STORAGE[error.errno]} ({text})", "free space, or evict: dsctl evict --need SIZE"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return NotPermitted(action, subject, text, "check the owner and mode of the path and how it is mounted")
+    return DsagentError(action, subject, text)
+
+
+def source_error(action: str, subject: str, error: OSError, paths: Sequence[bytes] = ()) -> DsagentError:
+    """What an OSError met while reading a source means to the user."""
+    return SourceError(action, subject, error.strerror or str(error), "check that it exists and can be read", paths)

@@ -1,0 +1,223 @@
+"""A version's description, and the documents of a store. docs/format.md is the prose of this module."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsagent.core.entries import DIRECTORY, FILE, Entry, rounded
+from dsagent.core.errors import BadStore
+from dsagent.core.sealed import seal, unseal
+
+MANIFEST = "dsagent-manifest"
+STORE = "dsagent-store"
+POINTER = "dsagent-current"
+
+FRAME_BYTES = 8 << 20
+# A frame holds up to FRAME_BYTES of entries, or a piece of a large file with its header; twice that is the bound.
+FRAME_LIMIT = 2 * FRAME_BYTES
+SHARD_ENTRIES = 20_000
+SHARD_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One zstd frame of a bundle: where it lies among the stored bytes, where in the plain stream, and its hash."""
+
+    offset: int
+    stored: int
+    start: int
+    plain: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle: named by the xxh3-128 of its stored bytes; `frames` in order, the last one is tar's end mark."""
+
+    digest: str
+    frames: tuple[Frame, ...]
+
+    @property
+    def stored(self) -> int:
+        """Stored bytes."""
+        return self.frames[-1].offset + self.frames[-1].stored
+
+    @property
+    def plain(self) -> int:
+        """Bytes of the plain tar stream."""
+        return self.frames[-1].start + self.frames[-1].plain
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRef:
+    """A shard of entries: named by the xxh3-128 of its stored bytes."""
+
+    digest: str
+    entries: int
+
+
+@dataclass
+class Totals:
+    """What a version adds up to. `rounded_bytes`: sizes rounded up to 4 KiB; `name_bytes`: bytes of all directory
+    entries as ext4 stores them; `largest_directory`: the same of the directory that has most."""
+
+    files: int = 0
+    directories: int = 0
+    symlinks: int = 0
+    bytes: int = 0
+    rounded_bytes: int = 0
+    name_bytes: int = 0
+    largest_directory: int = 0
+
+    @property
+    def inodes(self) -> int:
+        """Inodes that the tree takes, its root included."""
+        return self.files + self.directories + self.symlinks + 1
+
+
+@dataclass
+class Tally:
+    """Adds entries up to Totals, in path order."""
+
+    totals: Totals = field(default_factory=Totals)
+    _open: list[tuple[bytes, int]] = field(default_factory=lambda: [(b"", 0)])
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Adds entries in path order."""
+        totals = self.totals
+        for entry in entries:
+            path, kind = entry.path, entry.kind
+            parent, _, name = path.rpartition(b"/")
+            while self._open[-1][0] != parent:
+                self._close()
+            taken = (11 + len(name)) & ~3
+            totals.name_bytes += taken
+            self._open[-1] = (parent, self._open[-1][1] + taken)
+            if kind == FILE:
+                totals.files += 1
+                totals.bytes += entry.size
+                totals.rounded_bytes += rounded(entry.size)
+            elif kind == DIRECTORY:
+                totals.directories += 1
+                self._open.append((path, 0))
+            else:
+                totals.symlinks += 1
+
+    def result(self) -> Totals:
+        """The totals of all entries added."""
+        while self._open:
+            self._close()
+        return self.totals
+
+    def _close(self) -> None:
+        self.totals.largest_directory = max(self.totals.largest_directory, self._open.pop()[1])
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The head of a version's manifest; its entries are in the shards."""
+
+    dataset: str
+    version: str
+    created: str
+    totals: Totals
+    shards: tuple[ShardRef, ...]
+    bundles: tuple[Bundle, ...]
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as a sealed document."""
+    totals = manifest.totals
+    return seal(
+        {
+            MANIFEST: 1,
+            "dataset": manifest.dataset,
+            "version": manifest.version,
+            "created": manifest.created,
+            "totals": [getattr(totals, name) for name in Totals.__dataclass_fields__],
+            "shards": [[shard.digest, shard.entries] for shard in manifest.shards],
+            "bundles": [
+                {"digest": b.digest, "frames": [[f.stored, f.plain, f.digest.hex()] for f in b.frames]}
+                for b in manifest.bundles
+            ],
+        }
+    )
+
+
+_FIELDS = frozenset({"dataset", "version", "created", "totals", "shards", "bundles"})
+
+
+def decode_manifest(data: bytes, subject: str) -> Manifest:
+    """The manifest in `data`; raises BadStore, naming `subject`, for anything that `encode_manifest` would not write."""
+    document = unseal(data, subject, MANIFEST, _FIELDS)
+    try:
+        names = list(Totals.__dataclass_fields__)
+        counts = [_count(value) for value in document["totals"]]
+        _require(len(counts) == len(names))
+        return Manifest(
+            dataset=_text(document["dataset"]),
+            version=_text(document["version"]),
+            created=_text(document["created"]),
+            totals=Totals(**dict(zip(names, counts, strict=True))),
+            shards=tuple(_shard(row) for row in document["shards"]),
+            bundles=tuple(_bundle(row) for row in document["bundles"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadStore("read", subject, f"it is not a valid manifest ({error})", "restore it from a copy") from error
+
+
+def encode_store(dataset: str) -> bytes:
+    """The document at a store's top."""
+    return seal({STORE: 1, "dataset": dataset})
+
+
+def decode_store(data: bytes, subject: str) -> str:
+    """The name of the dataset whose versions the store holds; raises BadStore."""
+    return str(unseal(data, subject, STORE, frozenset({"dataset"}))["dataset"])
+
+
+def encode_pointer(version: str) -> bytes:
+    """The pointer to the current version."""
+    return seal({POINTER: 1, "version": version})
+
+
+def decode_pointer(data: bytes, subject: str) -> str:
+    """The version that the pointer names; raises BadStore."""
+    return str(unseal(data, subject, POINTER, frozenset({"version"}))["version"])
+
+
+def _shard(row: Sequence[Any]) -> ShardRef:
+    digest, entries = row
+    _require(_count(entries) <= SHARD_LIMIT)
+    return ShardRef(_hex(digest), entries)
+
+
+def _bundle(row: dict[str, Any]) -> Bundle:
+    _require(row.keys() == {"digest", "frames"} and len(row["frames"]) > 0)
+    frames, offset, start = [], 0, 0
+    for stored, plain, digest in row["frames"]:
+        _require(0 < _count(plain) <= FRAME_LIMIT and 0 < _count(stored) <= FRAME_LIMIT)
+        frames.append(Frame(offset, stored, start, plain, bytes.fromhex(_hex(digest))))
+        offset += stored
+        start += plain
+    return Bundle(_hex(row["digest"]), tuple(frames))
+
+
+def _text(value: Any) -> str:
+    _require(isinstance(value, str))
+    return str(value)
+
+
+def _count(value: Any) -> int:
+    _require(type(value) is int and value >= 0)
+    return int(value)
+
+
+def _hex(value: Any) -> str:
+    _require(isinstance(value, str) and len(value) == 32 and value == bytes.fromhex(value).hex())
+    return str(value)
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise ValueError("a field has an impossible value")

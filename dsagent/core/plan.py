@@ -1,0 +1,61 @@
+"""How entries are cut into jobs, frames and bundles. Pure: each plan is asked about entry after entry, in path order."""
+
+from typing import NamedTuple
+
+from dsagent.core.entries import FILE, Stamp
+from dsagent.core.manifest import FRAME_BYTES
+from dsagent.core.tarstream import header_length, padding
+
+
+class Group(NamedTuple):
+    """Entries with the same group are worked on together."""
+
+    bundle: int
+    job: int
+
+
+class BundlePlan:
+    """Groups entries by frame and bundle: a frame holds up to 8 MiB, or one large file in pieces; a bundle up to
+    `files` files and `size` plain bytes, or one larger file."""
+
+    def __init__(self, files: int, size: int) -> None:
+        self._files = files
+        self._size = size
+        self._bundle = self._job = 0
+        self._bundle_files = self._bundle_bytes = self._frame_bytes = 0
+
+    def __call__(self, stamp: Stamp) -> Group:
+        """The group of the next entry."""
+        size = stamp.size if stamp.kind == FILE else 0
+        weight = header_length(stamp.path) + size + padding(size)
+        full = self._bundle_files + (stamp.kind == FILE) > self._files or self._bundle_bytes + weight > self._size
+        if self._bundle_bytes and full:
+            self._bundle += 1
+            self._job += 1
+            self._bundle_files = self._bundle_bytes = self._frame_bytes = 0
+        elif self._frame_bytes and self._frame_bytes + weight > FRAME_BYTES:
+            self._job += 1
+            self._frame_bytes = 0
+        self._bundle_files += stamp.kind == FILE
+        self._bundle_bytes += weight
+        self._frame_bytes += weight
+        return Group(self._bundle, self._job)
+
+
+class CopyPlan:
+    """Groups files to be copied: up to `files`, and up to `size` bytes or one larger file."""
+
+    def __init__(self, files: int, size: int) -> None:
+        self._files = files
+        self._size = size
+        self._job = 0
+        self._job_files = self._job_bytes = 0
+
+    def __call__(self, stamp: Stamp) -> Group:
+        """The group of the next file."""
+        if self._job_files and (self._job_files >= self._files or self._job_bytes + stamp.size > self._size):
+            self._job += 1
+            self._job_files = self._job_bytes = 0
+        self._job_files += 1
+        self._job_bytes += stamp.size
+        return Group(0, self._job)

@@ -1,0 +1,113 @@
+"""A listing beside what an earlier version recorded: which entries are known, and which must be read."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dsagent.core.entries import DIRECTORY, FILE, NO_BUNDLE, Entry, Stamp
+from dsagent.core.join import beside
+from dsagent.core.manifest import Manifest
+from dsagent.core.plan import Group
+from dsagent.core.ports import Store
+from dsagent.engine.manifests import read_entries, read_stamps
+
+BATCH_ENTRIES = 10_000
+
+
+class Known(NamedTuple):
+    """An entry of an earlier version and the stamp it had at the source, if that is known."""
+
+    path: bytes
+    entry: Entry
+    stamp: Stamp | None
+
+
+def known_entries(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
+    """The entries of a version in path order, with the stamps they had at the source with that URL."""
+    rows = read_stamps(store, manifest.version, source) or iter(())
+    for entry in read_entries(store, manifest):
+        row = next(rows, None)
+        stamp = Stamp(entry.path, entry.kind, entry.executable, entry.size, *row) if row else None
+        yield Known(entry.path, entry, stamp)
+
+
+@dataclass
+class Batch:
+    """A run of entries in path order.
+
+    `entries` has None for each that must be read; those are in `unread`, and `known` has the earlier version's entry
+    at each one's path if it has the same type, size and executable bit.
+    """
+
+    group: Group | None = None
+    stamps: list[Stamp] = field(default_factory=list)
+    entries: list[Entry | None] = field(default_factory=list)
+    unread: list[Stamp] = field(default_factory=list)
+    known: list[Entry | None] = field(default_factory=list)
+
+    @property
+    def known_contents(self) -> tuple[bytes, ...]:
+        """The content that each unread entry may still have, or b""."""
+        return tuple(entry.content if entry else b"" for entry in self.known)
+
+
+Recall = Callable[[Stamp, Known | None], Entry | None]
+"""What an entry is, if that can be told from its stamp and what was known of its path; None: it must be read."""
+
+
+def recall_packed(stamp: Stamp, old: Known | None) -> Entry | None:
+    """For packing: an entry that lies in a bundle already, because its stamp is the recorded one."""
+    if old is None:
+        return None
+    if stamp.kind == FILE:
+        return old.entry if stamp == old.stamp else None
+    return old.entry if old.entry == entry_of(stamp, stamp.token) else None
+
+
+def recall_stamped(stamp: Stamp, old: Known | None) -> Entry | None:
+    """For caching: a directory or symlink, or a file whose stamp is the recorded one."""
+    if stamp.kind != FILE:
+        return entry_of(stamp, stamp.token)
+    return unbundled(old.entry) if old and stamp == old.stamp else None
+
+
+def recall_no_file(stamp: Stamp, _old: Known | None) -> Entry | None:
+    """For caching when every file is to be read, whatever its stamp says."""
+    return None if stamp.kind == FILE else entry_of(stamp, stamp.token)
+
+
+def batches(
+    listing: Iterable[Stamp], known: Iterable[Known], recall: Recall, group_of: Callable[[Stamp], Group]
+) -> Iterator[Batch]:
+    """Cuts a listing into batches whose unread entries are of one group."""
+    batch = Batch()
+    for stamp, old in beside(listing, known):
+        entry = recall(stamp, old)
+        group = batch.group if entry else group_of(stamp)
+        if len(batch.stamps) >= BATCH_ENTRIES or (batch.group is not None and group != batch.group):
+            yield batch
+            batch = Batch()
+        batch.stamps.append(stamp)
+        batch.entries.append(entry)
+        if entry is None:
+            batch.group = group
+            batch.unread.append(stamp)
+            batch.known.append(old.entry if old and _alike(old.entry, stamp) else None)
+    if batch.stamps:
+        yield batch
+
+
+def _alike(entry: Entry, stamp: Stamp) -> bool:
+    return (entry.kind, entry.executable, entry.size) == (stamp.kind, stamp.executable, stamp.size)
+
+
+def entry_of(stamp: Stamp, content: bytes) -> Entry:
+    """The entry that a stamp with that content describes; it lies in no bundle."""
+    if stamp.kind == DIRECTORY:
+        content = b""
+    return Entry(stamp.path, stamp.kind, stamp.executable, stamp.size, stamp.mtime_ns, content)
+
+
+def unbundled(entry: Entry) -> Entry:
+    """The same entry as one of an unpacked version."""
+    return entry._replace(bundle=NO_BUNDLE, offset=0)

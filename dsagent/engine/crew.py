@@ -1,0 +1,273 @@
+"""Worker processes and the jobs they are given.
+
+Workers are started as `python -m dsagent.entrypoints.worker`, never through multiprocessing: its start methods run
+the caller's unguarded script again and are forbidden inside a DataLoader's worker. Jobs and replies are pickled over
+pipes. One thread of the parent serves each worker, so that a reply is taken as soon as it is there.
+"""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from dsagent.core.errors import WorkerDied
+from dsagent.core.ports import Location, Source, Store
+
+Progress = Callable[[int, int], None]
+"""Takes bytes and files done since the last call; called from several threads."""
+
+PROGRESS_SECONDS = 0.2
+
+T = TypeVar("T")
+
+
+class Opener(Protocol):
+    """Opens sources and stores by location; wiring has the implementation, the same here and in the workers."""
+
+    def source(self, location: Location) -> Source:
+        """The source at `location`."""
+
+    def store(self, location: Location) -> Store:
+        """The store at `location`."""
+
+
+class Tools:
+    """What a job has at hand where it runs."""
+
+    def __init__(self, opener: Opener, send: Callable[[Any], None]) -> None:
+        self.open = opener
+        self._send = send
+        self._lock = threading.Lock()  # a job may use threads
+        self._bytes = self._files = 0
+        self._sent = time.monotonic()
+
+    def send(self, part: Any) -> None:
+        """Sends a part of the job's result."""
+        with self._lock:
+            self._send(part)
+
+    def progress(self, size: int, files: int) -> None:
+        """Counts bytes and files done and tells the parent, a few times a second."""
+        with self._lock:
+            self._bytes += size
+            self._files += files
+            now = time.monotonic()
+            if now - self._sent >= PROGRESS_SECONDS:
+                self._sent = now
+                self._tell()
+
+    def flush(self) -> None:
+        """Tells the parent what was counted and not told yet."""
+        with self._lock:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._bytes or self._files:
+            self._send(Done(self._bytes, self._files))
+            self._bytes = self._files = 0
+
+
+class Job(Protocol):
+    """A piece of work; picklable."""
+
+    def perform(self, tools: Tools) -> Any:
+        """Does it and returns its result; `tools.send` gives parts of it before."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """In place of a job whose result is known already."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Done:
+    """Progress since the last such message."""
+
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last message of a job."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last message of a job that raised."""
+
+    error: BaseException
+
+
+@dataclass
+class _Task:
+    data: bytes
+    replies: "queue.Queue[Any]" = field(default_factory=lambda: queue.Queue(2))
+
+
+class Crew:
+    """A number of workers (0: jobs run in this process, in order, when their results are asked for).
+
+    `inherit` are descriptors that each worker holds as long as it lives: the lock of the flight it works for.
+    Closing ends the workers at once, by SIGKILL: they own nothing that needs an orderly end.
+    """
+
+    def __init__(self, workers: int, opener: Opener, progress: Progress, inherit: Sequence[int] = ()) -> None:
+        self._opener = opener
+        self.progress = progress
+        self._tasks: queue.Queue[_Task | None] = queue.Queue()
+        self._closing = False
+        self._processes = [_start(inherit) for _ in range(workers if sys.executable else 0)]
+        self._threads = [threading.Thread(target=self._serve, args=(p,), daemon=True) for p in self._processes]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def in_order(self, work: Iterable[tuple[T, Job | Finished]], ahead: int) -> Iterator[tuple[T, Any]]:
+        """Performs jobs, each with a tag that stays here, with up to `ahead` given out before the first is finished.
+
+        Yields (tag, part) for each part that a job sends and (tag, Result) at its end, in the order of the jobs.
+        Raises what a job raised, and WorkerDied if a worker ends by itself.
+        """
+        window: deque[tuple[T, Finished | _Task]] = deque()
+        for tag, job in work:
+            if isinstance(job, Finished):
+                window.append((tag, job))
+            elif not self._processes:
+                window.append((tag, self._perform(job)))
+            else:
+                task = _Task(pickle.dumps(job, protocol=5))
+                self._tasks.put(task)
+                window.append((tag, task))
+            if len(window) >= ahead or not self._processes:
+                yield from _replies(*window.popleft())
+        while window:
+            yield from _replies(*window.popleft())
+
+    def close(self) -> None:
+        """Ends the workers and waits until they are gone."""
+        self._closing = True
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+
+    def _perform(self, job: Job) -> _Task:
+        task = _Task(b"", queue.Queue())
+
+        def send(message: Any) -> None:
+            if isinstance(message, Done):
+                self.progress(message.bytes, message.files)
+            else:
+                task.replies.put(message)
+
+        tools = Tools(self._opener, send)
+        value = job.perform(tools)
+        tools.flush()
+        task.replies.put(Result(value))
+        return task
+
+    def _serve(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None and process.stdout is not None
+        while (task := self._tasks.get()) is not None:
+            try:
+                process.stdin.write(task.data)
+                process.stdin.flush()
+                self._relay(process, task)
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                if not self._closing:
+                    task.replies.put(Failure(_died(process, error)))
+                return
+
+    def _relay(self, process: "subprocess.Popen[bytes]", task: _Task) -> None:
+        while True:
+            message = pickle.load(process.stdout)  # type: ignore[arg-type]  # noqa: S301 - our own worker wrote it
+            if isinstance(message, Done):
+                self.progress(message.bytes, message.files)
+                continue
+            task.replies.put(message)
+            if isinstance(message, Result | Failure):
+                return
+
+
+def _replies(tag: T, task: Finished | _Task) -> Iterator[tuple[T, Any]]:
+    if isinstance(task, Finished):
+        yield tag, Result(task.value)
+        return
+    while True:
+        message = task.replies.get()
+        if isinstance(message, Failure):
+            raise message.error
+        yield tag, message
+        if isinstance(message, Result):
+            return
+
+
+def serve_jobs(opener: Opener) -> None:
+    """The life of a worker: performs the jobs that come on standard input until it ends."""
+    reader, writer = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever a library prints must not get between the replies
+
+    def send(message: Any) -> None:
+        view = memoryview(pickle.dumps(message, protocol=5))
+        while view:
+            view = view[writer.write(view) :]
+
+    tools = Tools(opener, send)
+    while True:
+        try:
+            job: Job = pickle.load(reader)  # noqa: S301 - our own parent wrote it
+        except EOFError:
+            return
+        try:
+            value = job.perform(tools)
+            tools.flush()
+            send(Result(value))
+        except Exception as error:  # noqa: BLE001 - the parent raises it again
+            send(Failure(error))
+
+
+def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
+    package_root = str(Path(__file__).resolve().parents[2])
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")])),
+        # Buffers of 8 MiB stay in the heap instead of being mapped and unmapped for every frame.
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+        "MALLOC_TOP_PAD_": str(1 << 26),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "dsagent.entrypoints.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        pass_fds=inherit,
+        bufsize=1 << 20,
+    )
+
+
+def _died(process: "subprocess.Popen[bytes]", error: Exception) -> WorkerDied:
+    code = process.wait()
+    ended = f"it was killed by signal {-code}" if code < 0 else f"it ended with status {code}"
+    failure = WorkerDied(
+        "work in", f"worker process {process.pid}", ended, "run the same command again: it goes on where this one stopped"
+    )
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,92 @@
+"""Reading many small files of a source, one after the other where that is fast, many at once where each must wait."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import xxhash
+
+from dsagent.core.entries import DIGEST_BYTES, FILE, SYMLINK, Stamp
+from dsagent.core.errors import DsagentError, SourceError
+from dsagent.core.ports import Source
+
+THREADS = 32
+PROBE_FILES = 4
+# Files that take longer than this on average, most of it waiting, come over a network.
+SLOW_SECONDS = 0.5e-3
+
+
+class Unreadable:
+    """A file that could not be read, and why; kept as a value so that one error can name all of them."""
+
+    def __init__(self, path: bytes, cause: str) -> None:
+        self.path = path
+        self.cause = cause
+
+
+class Reading:
+    """A file that was opened: its first piece of up to 8 MiB, the digest so far, and the pieces that follow."""
+
+    def __init__(self, source: Source, stamp: Stamp) -> None:
+        chunks = source.chunks(stamp) if stamp.kind == FILE else iter(())
+        self.first = next(chunks, b"")
+        self.whole = len(self.first) == stamp.size
+        if self.whole:
+            next(chunks, None)  # lets the source look once more whether the file changed
+        self._stamp = stamp
+        self._chunks = chunks
+        self._digest = xxhash.xxh3_128(self.first)
+
+    def rest(self) -> Iterator[bytes]:
+        """The pieces after the first; they enter the digest as they pass."""
+        for chunk in self._chunks:
+            self._digest.update(chunk)
+            yield chunk
+
+    def content(self) -> bytes:
+        """An entry's content (see Entry) once all pieces have passed."""
+        if self._stamp.kind == FILE:
+            return self._digest.digest()
+        return self._stamp.token if self._stamp.kind == SYMLINK else b""
+
+
+def read_all(source: Source, stamps: Sequence[Stamp]) -> Iterator[Reading | Unreadable]:
+    """A Reading for each entry, in order; raises SourceChanged and NotPermitted.
+
+    Begins with one at a time; if that turns out to be waiting, the others are read many at once.
+    """
+    remaining: Iterable[Stamp] = stamps
+    if not source.remote:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        probed = [_read(source, stamp) for stamp in stamps[:PROBE_FILES]]
+        wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+        yield from probed
+        remaining = stamps[PROBE_FILES:]
+        if wall < PROBE_FILES * SLOW_SECONDS or cpu > wall / 2:
+            yield from (_read(source, stamp) for stamp in remaining)
+            return
+    with ThreadPoolExecutor(THREADS) as executor:
+        yield from executor.map(lambda stamp: _read(source, stamp), remaining)
+
+
+def _read(source: Source, stamp: Stamp) -> Reading | Unreadable:
+    try:
+        return Reading(source, stamp)
+    except SourceError as error:
+        return Unreadable(stamp.path, error.cause)
+
+
+def unreadable_error(source: str, unreadable: Sequence[Unreadable]) -> DsagentError:
+    """One error that names all files that could not be read."""
+    return SourceError(
+        "read",
+        source,
+        f"{len(unreadable)} of its files cannot be read ({unreadable[0].cause})",
+        "make them readable for the user who runs this, or remove them from the source",
+        [one.path for one in unreadable],
+    )
+
+
+def split_digests(joined: bytes) -> list[bytes]:
+    """Digests that lie one after the other."""
+    return [joined[at : at + DIGEST_BYTES] for at in range(0, len(joined), DIGEST_BYTES)]

@@ -1,0 +1,56 @@
+"""What a source holds, by its listing alone."""
+
+import pickle
+import time
+from collections.abc import Iterator
+
+import zstandard
+
+from dsagent.core.entries import SYMLINK, Entry, Fingerprint, Stamp, is_settled
+from dsagent.core.manifest import Tally, Totals
+from dsagent.core.ports import Source
+
+BLOCK_ENTRIES = 10_000
+
+
+class Listing:
+    """All stamps of a source, taken at once and kept compressed: some 20 bytes an entry.
+
+    `fingerprint` is empty if a stamp is too young to be trusted later; `special` are the entries that were left out.
+    """
+
+    def __init__(self, source: Source, skip_special: bool) -> None:
+        self.source = source
+        self.scanned_ns = time.time_ns()
+        self.special: list[bytes] = []
+        self._blocks: list[bytes] = []
+        self._compressor = zstandard.ZstdCompressor(level=1)
+        self._fingerprint = Fingerprint()
+        self._tally = Tally()
+        settled = True
+        block: list[Stamp] = []
+        for stamp in source.scan(self.special if skip_special else None):
+            block.append(stamp)
+            settled = settled and is_settled(stamp, self.scanned_ns)
+            if len(block) >= BLOCK_ENTRIES:
+                self._keep(block)
+                block = []
+        self._keep(block)
+        self.totals: Totals = self._tally.result()
+        self.fingerprint = self._fingerprint.hexdigest() if settled else ""
+
+    def __iter__(self) -> Iterator[Stamp]:
+        """The stamps in path order."""
+        decompressor = zstandard.ZstdDecompressor()
+        for block in self._blocks:
+            yield from map(Stamp._make, pickle.loads(decompressor.decompress(block)))  # noqa: S301 - made below
+
+    def _keep(self, block: list[Stamp]) -> None:
+        self._fingerprint.add(block)
+        self._tally.add(map(_as_entry, block))
+        self._blocks.append(self._compressor.compress(pickle.dumps(list(map(tuple, block)), protocol=5)))
+
+
+def _as_entry(stamp: Stamp) -> Entry:
+    content = stamp.token if stamp.kind == SYMLINK else b""
+    return Entry(stamp.path, stamp.kind, stamp.executable, stamp.size, stamp.mtime_ns, content)

@@ -1,0 +1,1 @@
+"""Programs: each parses its input, calls the services and renders what they return."""

@@ -1,0 +1,1 @@
+"""One module a verb: what a user asks for, from the request to the result."""
