@@ -1,0 +1,247 @@
+"""The catalog as an SQLite file. It can be lost: service/records.py makes it anew from the disk."""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dsagent.core.datasets import DatasetKey
+from dsagent.core.errors import (
+    DsagentError,
+    InsufficientStorage,
+    NotPermitted,
+    TimedOut,
+    UnfitRoot,
+    local_error,
+)
+from dsagent.core.ports import CachedVersion, Decision, Reservation
+from dsagent.core.space import Space
+from dsagent.service.records import recorded
+
+WAIT_SECONDS = 60.0
+# SQLite waits in C, where Ctrl-C is not seen: it waits for short times, and we for long ones.
+_POLL_SECONDS = 0.25
+# Before this release a checkpoint may race with a writer and corrupt the file.
+_WAL_SINCE = (3, 51, 3)
+Row = tuple[Any, ...]
+
+_APPLICATION = 0x64736167
+_FORMAT = 1
+_COLUMNS = (
+    "id, namespace, name, version, source, fingerprint, files, bytes, allocated_bytes, allocated_inodes, "
+    "published, synced, mount, shares"
+)
+_SCHEMA = f"""
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_FORMAT};
+CREATE TABLE versions (
+    id TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL,
+    source TEXT NOT NULL, fingerprint TEXT NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    allocated_bytes INTEGER NOT NULL, allocated_inodes INTEGER NOT NULL, published TEXT NOT NULL,
+    synced INTEGER NOT NULL, mount TEXT NOT NULL, shares INTEGER NOT NULL
+);
+CREATE TABLE reservations (flight TEXT PRIMARY KEY, bytes INTEGER NOT NULL, inodes INTEGER NOT NULL);
+"""
+
+
+class SqliteCatalog:
+    """The catalog of the root `root` in the file `path`.
+
+    Nothing is made before the first decision; a catalog that is not there reads as what the disk holds. Every
+    call opens the file anew, which takes 0.1 ms: no connection is carried into another thread or a fork.
+    """
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self._path = path
+        self._versions = str(root / "versions")
+
+    def versions(self) -> list[CachedVersion]:
+        """See Catalog.versions."""
+        rows = self._read(f"SELECT {_COLUMNS} FROM versions ORDER BY published, id")  # noqa: S608 - our own constant
+        if rows is None:
+            return self._on_disk()
+        return [version for row in rows if (version := self._version(row)) is not None]
+
+    def reservations(self) -> list[Reservation]:
+        """See Catalog.reservations."""
+        rows = self._read("SELECT flight, bytes, inodes FROM reservations ORDER BY flight") or []
+        return [Reservation(flight, Space(size, inodes)) for flight, size, inodes in rows]
+
+    @contextlib.contextmanager
+    def decide(self) -> Iterator[Decision]:
+        """See Catalog.decide. Decisions do not nest."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise local_error("make", str(self._path.parent), error) from error
+        with self._converted("change"), contextlib.closing(self._connect("rwc")) as connection:
+            _set_journal(connection)
+            _patiently(connection, "BEGIN IMMEDIATE")
+            try:
+                self._settle(connection)
+                yield _Decision(connection)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            _patiently(connection, "COMMIT")
+
+    def _settle(self, connection: sqlite3.Connection) -> None:
+        """Makes a new catalog, from what the disk holds; drops rows whose folders are gone."""
+        if self._is_new(connection):
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                connection.execute(statement)
+            for version in self._on_disk():
+                _Decision(connection).add(version)
+            return
+        rows = connection.execute("SELECT id, namespace, name FROM versions").fetchall()
+        for version_id, namespace, name in rows:
+            if not os.path.lexists(f"{self._versions}/{namespace}/{name}/{version_id}"):
+                connection.execute("DELETE FROM versions WHERE id = ?", (version_id,))
+
+    def _read(self, query: str) -> list[Row] | None:
+        """The rows, or None if there is no catalog yet."""
+        with self._converted("read"):
+            if not self._path.exists():
+                return None
+            try:
+                return self._query("rw", query)
+            except sqlite3.OperationalError:
+                if os.access(self._path.parent, os.W_OK):
+                    raise
+            # WAL needs files beside the catalog, which cannot be made here.
+            return self._query("ro&immutable=1", query)
+
+    def _query(self, mode: str, query: str) -> list[Row] | None:
+        with contextlib.closing(self._connect(mode)) as connection:
+            return None if self._is_new(connection) else _patiently(connection, query)
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=_POLL_SECONDS, isolation_level=None)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _is_new(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is still empty; raises UnfitRoot if it is not ours."""
+        found = _patiently(connection, "PRAGMA user_version")[0][0]
+        if not _patiently(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
+            return True
+        if _patiently(connection, "PRAGMA application_id")[0][0] != _APPLICATION:
+            raise self._unfit("read", "it is not a catalog of dsagent")
+        if found != _FORMAT:
+            raise self._unfit("read", f"its format {found} is unknown to this release")
+        return False
+
+    def _version(self, row: Row) -> CachedVersion | None:
+        try:
+            used = os.stat(f"{self._versions}/{row[1]}/{row[2]}/{row[0]}").st_mtime
+        except OSError:
+            return None
+        return CachedVersion(
+            row[0],
+            DatasetKey(row[1], row[2]),
+            row[3],
+            row[4],
+            row[5],
+            files=row[6],
+            bytes=row[7],
+            allocated=Space(row[8], row[9]),
+            published=datetime.fromisoformat(row[10]),
+            last_used=datetime.fromtimestamp(used, UTC),
+            synced=bool(row[11]),
+            mount=row[12],
+            shares=bool(row[13]),
+        )
+
+    def _on_disk(self) -> list[CachedVersion]:
+        try:
+            return recorded(Path(self._versions))
+        except OSError as error:
+            raise local_error("list", self._versions, error) from error
+
+    @contextlib.contextmanager
+    def _converted(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._error(action, error) from error
+
+    def _error(self, action: str, error: sqlite3.Error) -> DsagentError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        cause = str(error)
+        if code == sqlite3.SQLITE_BUSY:
+            hint = "another process decides for very long: see dsctl doctor"
+            return TimedOut(action, str(self._path), f"it was locked for {WAIT_SECONDS:.0f} s", hint)
+        if code == sqlite3.SQLITE_FULL:
+            return InsufficientStorage(action, str(self._path), cause, "free space on the root's filesystem")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or (
+            code == sqlite3.SQLITE_CANTOPEN and not os.access(self._path.parent, os.W_OK)
+        ):
+            hint = "check the owner and mode of the root and how it is mounted"
+            return NotPermitted(action, str(self._path), cause, hint)
+        return self._unfit(action, cause)
+
+    def _unfit(self, action: str, cause: str) -> UnfitRoot:
+        hint = "make it anew from what is on the disk: dsctl doctor --rebuild"
+        return UnfitRoot(action, str(self._path), cause, hint)
+
+
+class _Decision:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def add(self, version: CachedVersion) -> None:
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (
+                version.id,
+                version.dataset.namespace,
+                version.dataset.name,
+                version.version,
+                version.source,
+                version.fingerprint,
+                version.files,
+                version.bytes,
+                version.allocated.bytes,
+                version.allocated.inodes,
+                version.published.astimezone(UTC).isoformat(timespec="microseconds"),
+                version.synced,
+                version.mount,
+                version.shares,
+            ),
+        )
+
+    def remove(self, version_id: str) -> None:
+        self._connection.execute("DELETE FROM versions WHERE id = ?", (version_id,))
+
+    def reserve(self, reservation: Reservation) -> None:
+        space = reservation.space
+        self._connection.execute(
+            "INSERT OR REPLACE INTO reservations (flight, bytes, inodes) VALUES (?, ?, ?)",
+            (reservation.flight, space.bytes, space.inodes),
+        )
+
+    def release(self, flight: str) -> None:
+        self._connection.execute("DELETE FROM reservations WHERE flight = ?", (flight,))
+
+
+def _set_journal(connection: sqlite3.Connection) -> None:
+    wanted = "wal" if sqlite3.sqlite_version_info >= _WAL_SINCE else "delete"
+    with contextlib.suppress(sqlite3.OperationalError):  # others have it open: the next one changes it
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
+            connection.execute(f"PRAGMA journal_mode = {wanted}")
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> list[Row]:
+    """All rows of a statement, which waits for others for up to WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return connection.execute(statement).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
