@@ -20,14 +20,16 @@ class Settings:
     """The settings of a node's cache. `origins` names for each field the flag, the variable or "default"."""
 
     root: Path
-    """The cache's folder. Default: /var/lib/dsagent if this user can write there, since a node's users then share it;
-    else dsagent under the user's cache folder, which everyone has."""
+    """The cache's folder. Default: /var/lib/dsagent if this user can write there, as a node's users then
+    share it; else dsagent under the user's cache folder, which everyone has."""
     capacity: int | None = None
-    """Bytes that all versions together may take. Default: no limit of its own; what is kept free limits enough."""
+    """Bytes that all versions together may take. Default: no limit of its own, as what is kept free limits
+    enough."""
     keep_free: int | None = None
-    """Bytes of the filesystem to leave free. Default: 15 % of it, because kubelet removes images below that."""
+    """Bytes of the filesystem to leave free. Default: 15 % of it, as kubelet removes images below that."""
     workers: int | None = None
-    """Worker processes, a number. Default: one for each CPU this process may use, up to 16; more do not help."""
+    """Worker processes, a number. Default: one for each CPU this process may use, up to 16, as more do not
+    help."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def lines(self) -> list[str]:
@@ -46,7 +48,7 @@ class Flags:
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """Settings from flags, else variables, else defaults; raises UsageError for a value that cannot be read."""
+    """Settings from flags, else variables, else defaults; raises UsageError for a value that is none."""
     root, root_origin = _pick("--root", flags.root, environ, ENV_ROOT, os.fspath)
     capacity, capacity_origin = _pick("--capacity", flags.capacity, environ, ENV_CAPACITY, _size)
     keep_free, keep_free_origin = _pick("--keep-free", flags.keep_free, environ, ENV_KEEP_FREE, _size)
