@@ -1,0 +1,337 @@
+"""Who uses which version. A lease is a file `locks/lease-<version id>.<lease id>` and nothing else.
+
+A lease of a process is alive as long as any process holds a shared flock on its file; the kernel ends that
+when the last of them ends. Any other lease is alive until the time written in it. The file of a dead lease is
+removed when the next one is made or changed.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
+from dsagent.core.errors import BadStore, InUse, NotCached, UsageError, local_error
+from dsagent.core.ports import CachedVersion
+from dsagent.core.sealed import seal, unseal
+from dsagent.service.node import Node, new_id
+from dsagent.service.results import LeaseInfo
+
+_PREFIX = "lease-"
+_MAGIC = "dsagent-lease"
+_FIELDS = frozenset({"dataset", "version", "owner", "expires"})
+_PODS = "pods"
+
+
+class ProcessLease:
+    """A lease that lives until the last process that holds its descriptor ends.
+
+    Forked children hold it too; a program that they start only if it is given the descriptor.
+    """
+
+    def __init__(self, fd: int, info: LeaseInfo, folder: Path) -> None:
+        self._fd = fd
+        self._folder = folder
+        self.info = info
+
+    def inheritable(self) -> int:
+        """The descriptor, for `pass_fds`; programs started without `close_fds` get it from now on."""
+        if self._fd < 0:
+            raise UsageError("pass on", f"the lease on {self.info.dataset}", "it was released")
+        os.set_inheritable(self._fd, True)
+        return self._fd
+
+    def release(self) -> None:
+        """Closes this process's descriptor; nothing happens the second time.
+
+        The lock itself is never taken off: children that hold the descriptor go on holding the lease.
+        """
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):  # only the order of eviction depends on it
+                os.utime(self._folder)
+            os.close(fd)
+
+
+@dataclass(frozen=True)
+class _Lease:
+    """A lease's file and what it says; `pods` entries have no file."""
+
+    version_id: str
+    info: LeaseInfo
+    path: Path | None = None
+
+
+def hold(node: Node, version: CachedVersion, owner: str) -> ProcessLease:
+    """A lease of this process; raises NotCached if the version is not there any more."""
+    info = LeaseInfo(new_id(), owner, str(version.dataset), version.version, None)
+    with node.catalog.decide():
+        _sweep(node)
+        _require_present(node, version)
+        fd = _write(node, version.id, info)
+    return ProcessLease(fd, info, node.folder(version))
+
+
+def add(node: Node, reference: str, owner: str, seconds: float) -> LeaseInfo:
+    """A lease on `name` or `name@version` for `seconds` from now; raises NotCached, UsageError."""
+    return add_lease(node, node.find(reference), owner, seconds)
+
+
+def add_lease(node: Node, version: CachedVersion, owner: str, seconds: float) -> LeaseInfo:
+    """A lease for `seconds` from now; raises NotCached if the version is not there any more.
+
+    One owner has one lease on a version: asked again, it ends at the later time.
+    """
+    if not owner or not owner.isprintable():
+        raise UsageError("lease", str(version.dataset), "the owner must be printable text")
+    expires = _until(node, str(version.dataset), seconds)
+    with node.catalog.decide():
+        _sweep(node)
+        _require_present(node, version)
+        for lease in _written(node):
+            info = lease.info
+            if lease.version_id == version.id and info.owner == owner and info.expires is not None:
+                expires = max(expires, info.expires)
+                break
+        else:
+            info = LeaseInfo(new_id(), owner, str(version.dataset), version.version, None)
+        info = replace(info, expires=expires)
+        os.close(_write(node, version.id, info))
+    return info
+
+
+def renew(node: Node, wanted: str, owner: str | None, seconds: float) -> LeaseInfo:
+    """Lets a lease end `seconds` from now. `wanted` is its id, or a dataset on which `owner` has one.
+
+    Raises NotCached if there is no such lease, UsageError if that means several or one that a process holds.
+    """
+    expires = _until(node, wanted, seconds)
+    with node.catalog.decide():
+        _sweep(node)
+        lease = _the_one(node, wanted, owner)
+        info = replace(lease.info, expires=expires)
+        os.close(_write(node, lease.version_id, info))
+    return info
+
+
+def release(node: Node, wanted: str, owner: str | None) -> LeaseInfo:
+    """Ends a lease; `wanted` and errors as for `renew`."""
+    with node.catalog.decide():
+        _sweep(node)
+        lease = _the_one(node, wanted, owner)
+        _end(node, lease, node.clock.now())
+    return lease.info
+
+
+def list_leases(node: Node) -> list[LeaseInfo]:
+    """All living leases."""
+    return [info for infos in leases_by_version(node).values() for info in infos]
+
+
+def leases_by_version(node: Node) -> dict[str, list[LeaseInfo]]:
+    """The living leases on each version, by the version's id; versions without one are left out."""
+    found: dict[str, list[LeaseInfo]] = {}
+    with _probing(node):
+        for lease in [*_living(node), *_pods(node)]:
+            found.setdefault(lease.version_id, []).append(lease.info)
+    return found
+
+
+def leased_versions(node: Node) -> set[str]:
+    """The ids of versions with a living lease."""
+    return set(leases_by_version(node))
+
+
+def end_named(node: Node, version: CachedVersion) -> None:
+    """Inside a decision: ends all leases by time on a version; raises InUse if a process or pod has one."""
+    held = [info for info in leases_by_version(node).get(version.id, []) if info.expires is None]
+    if held:
+        raise InUse(
+            "evict",
+            f"{version.dataset}@{version.version}",
+            f"running processes use it: {', '.join(info.owner for info in held)}",
+            "wait for them or end them; --force ends leases by time only",
+        )
+    for lease in _written(node):
+        if lease.version_id == version.id:
+            _unlink(lease)
+
+
+def _sweep(node: Node) -> None:
+    """Inside a decision: removes the files of dead leases, and what killed writers of leases left."""
+    now = node.clock.now()
+    with _probing(node):
+        living = {lease.path for lease in _living(node)}
+        for lease in _written(node):
+            if lease.path not in living:
+                _end(node, lease, lease.info.expires or now)
+    for scratch in node.locks.glob(".*"):
+        scratch.unlink(missing_ok=True)
+
+
+def _end(node: Node, lease: _Lease, used: datetime) -> None:
+    """Removes a lease's file; its version was in use until `used`."""
+    namespace, _, name = lease.info.dataset.rpartition("/")
+    key = DatasetKey(namespace, name) if namespace else DatasetKey(LOCAL_NAMESPACE, name)
+    folder = node.versions / key.namespace / key.name / lease.version_id
+    with contextlib.suppress(OSError):  # only the order of eviction depends on it
+        if folder.stat().st_mtime < used.timestamp():
+            os.utime(folder, (used.timestamp(), used.timestamp()))
+    _unlink(lease)
+
+
+def _unlink(lease: _Lease) -> None:
+    if lease.path is not None:
+        lease.path.unlink(missing_ok=True)
+
+
+def _the_one(node: Node, wanted: str, owner: str | None) -> _Lease:
+    leases = [lease for lease in _living(node) if lease.info.id == wanted]
+    if not leases:
+        name, version = split_reference(wanted)
+        leases = [
+            lease
+            for lease in _living(node)
+            if lease.info.dataset == name
+            and version in (None, lease.info.version)
+            and (lease.info.owner == owner if owner else lease.info.expires is not None)
+        ]
+    if not leases:
+        raise NotCached(
+            "find",
+            f"a lease on {wanted}",
+            f"{owner or 'nobody'} has one",
+            "see them all with: dsctl lease ls",
+        )
+    if len(leases) > 1:
+        owners = ", ".join(f"{lease.info.id} of {lease.info.owner}" for lease in leases)
+        raise UsageError(
+            "choose", f"a lease on {wanted}", f"there are several: {owners}", "give the id or the owner"
+        )
+    if leases[0].info.expires is None:
+        raise UsageError(
+            "change", f"the lease {leases[0].info.id}", "a process holds it, and it ends with the process"
+        )
+    return leases[0]
+
+
+def _written(node: Node) -> Iterator[_Lease]:
+    """All leases that have a file, dead or alive."""
+    try:
+        names = sorted(os.listdir(node.locks))
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.startswith(_PREFIX):
+            version_id, _, lease_id = name.removeprefix(_PREFIX).partition(".")
+            path = node.locks / name
+            with contextlib.suppress(FileNotFoundError):
+                yield _Lease(version_id, _read(path, lease_id), path)
+
+
+def _read(path: Path, lease_id: str) -> LeaseInfo:
+    try:
+        document = unseal(path.read_bytes(), str(path), _MAGIC, _FIELDS)
+    except BadStore:  # cut short by a loss of power: the flock alone says whether it is alive
+        return LeaseInfo(lease_id, "unknown", "unknown", "", None)
+    expires = datetime.fromisoformat(document["expires"]) if document["expires"] else None
+    return LeaseInfo(lease_id, document["owner"], document["dataset"], document["version"], expires)
+
+
+def _living(node: Node) -> Iterator[_Lease]:
+    now = node.clock.now()
+    for lease in _written(node):
+        if lease.path is None:
+            continue
+        if lease.info.expires > now if lease.info.expires is not None else _is_held(lease.path):
+            yield lease
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def _probing(node: Node) -> Iterator[None]:
+    """One process at a time: a probe takes the lock for a moment, and to another that looks like a lease."""
+    try:
+        fd = os.open(node.locks / "probe", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:  # a root that is not there yet, or that can only be read
+        yield
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _pods(node: Node) -> Iterator[_Lease]:
+    """Each entry `pods/<uid>/<name>` that leads to a version."""
+    for path in sorted(node.root.glob(f"{_PODS}/*/*")):
+        with contextlib.suppress(OSError, ValueError):
+            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
+            if len(parts) >= 3:
+                key = DatasetKey(parts[0], parts[1])
+                yield _Lease(
+                    parts[2],
+                    LeaseInfo(f"{_PODS}/{path.parent.name}", f"pod {path.parent.name}", str(key), "", None),
+                )
+
+
+def _write(node: Node, version_id: str, info: LeaseInfo) -> int:
+    """Writes a lease's file, whole and with a shared lock before it has its name; returns the descriptor."""
+    expires = info.expires.isoformat() if info.expires else None
+    document = {
+        _MAGIC: 1,
+        "dataset": info.dataset,
+        "version": info.version,
+        "owner": info.owner,
+        "expires": expires,
+    }
+    scratch = node.locks / f".{info.id}"
+    try:
+        node.locks.mkdir(parents=True, exist_ok=True)
+        fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, seal(document))
+            if expires:
+                os.fsync(fd)  # a lease by time outlives a loss of power
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            scratch.rename(node.locks / f"{_PREFIX}{version_id}.{info.id}")
+        except BaseException:
+            os.close(fd)
+            raise
+    except OSError as error:
+        raise local_error("write a lease below", str(node.locks), error) from error
+    return fd
+
+
+def _require_present(node: Node, version: CachedVersion) -> None:
+    if not node.data(version).is_dir():
+        hint = "cache it again: dsctl cache"
+        raise NotCached("lease", f"{version.dataset}@{version.version}", "it was evicted meanwhile", hint)
+
+
+def _until(node: Node, subject: str, seconds: float) -> datetime:
+    try:
+        if seconds > 0:
+            return (node.clock.now() + timedelta(seconds=seconds)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        pass
+    raise UsageError(
+        "lease", subject, f"{seconds} seconds is no time to hold it", "give a duration such as 90s, 2h or 7d"
+    )
