@@ -1,9 +1,17 @@
 """The one place where adapters meet services."""
 
+import math
 import os
 
+from dsagent.adapters import linux
 from dsagent.adapters.directory import DirectorySource, DirectoryStore
+from dsagent.adapters.sqlite_catalog import SqliteCatalog
 from dsagent.core.ports import Location, Source, Store
+from dsagent.core.space import Limits
+from dsagent.service.node import Meter, Node, SystemClock
+from dsagent.service.settings import Settings
+
+MOST_WORKERS = 16
 
 
 class Wiring:
@@ -61,3 +69,26 @@ def _split(url: str) -> tuple[str, str]:
     if not separator:
         return "file", os.path.abspath(url)
     return protocol, path
+
+
+def local_node(settings: Settings, meter: Meter) -> Node:
+    """The cache below a root on this machine; raises UnfitRoot if the root lies on a network filesystem."""
+    root = settings.root
+    linux.refuse_network_filesystem(str(root))
+    return Node(
+        root=root,
+        catalog=SqliteCatalog(root / "catalog.sqlite", root),
+        disk=linux.LinuxDisk(str(root)),
+        clock=SystemClock(),
+        limits=Limits(settings.capacity, settings.keep_free),
+        open=Wiring(),
+        meter=meter,
+        workers=settings.workers or default_workers(),
+        mount_token=linux.mount_token,
+        sync=linux.sync_filesystem,
+    )
+
+
+def default_workers() -> int:
+    """min(16, the CPUs that affinity mask and cgroup quota leave)."""
+    return max(1, math.ceil(min(MOST_WORKERS, len(os.sched_getaffinity(0)), linux.cpu_quota())))

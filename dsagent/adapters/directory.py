@@ -55,7 +55,9 @@ class DirectorySource:
                 if stamp.kind == DIRECTORY:
                     pending.append(self._list(stamp.path, unreadable))
         if unreadable:
-            raise SourceError("list", self.location.url, "no permission or an I/O error", "make them readable", unreadable)
+            raise SourceError(
+                "list", self.location.url, "no permission or an I/O error", "make them readable", unreadable
+            )
         if unfit:
             raise SourceError(
                 "keep all entries of",
@@ -125,7 +127,11 @@ class DirectorySource:
 
     def _changed(self, stamp: Stamp) -> DsagentError:
         return SourceChanged(
-            "read", self.location.url, "it changed while it was read", "run it again when nothing writes there", [stamp.path]
+            "read",
+            self.location.url,
+            "it changed while it was read",
+            "run it again when nothing writes there",
+            [stamp.path],
         )
 
 

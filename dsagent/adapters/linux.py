@@ -1,6 +1,7 @@
 """What only the Linux kernel tells: filesystems, mounts, boots, and syncfs."""
 
 import ctypes
+import math
 import os
 import struct
 from dataclasses import dataclass
@@ -15,12 +16,58 @@ _STATX_MNT_ID_UNIQUE = 0x4000  # Linux 6.8
 _STATX_MASK_OFFSET, _STATX_MNT_ID_OFFSET, _STATX_BYTES = 0, 0x90, 0x100
 
 NETWORK_FILESYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 lustre beegfs ceph glusterfs fuse.glusterfs fuse.sshfs fuse.s3fs fuse.goofys fuse.rclone "
-    "fuse.juicefs fuse.hdfs fuse.ceph fuse.mount-s3 9p afs gpfs orangefs pvfs2 wekafs".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "lustre",
+        "beegfs",
+        "ceph",
+        "glusterfs",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.goofys",
+        "fuse.rclone",
+        "fuse.juicefs",
+        "fuse.hdfs",
+        "fuse.ceph",
+        "fuse.mount-s3",
+        "9p",
+        "afs",
+        "gpfs",
+        "orangefs",
+        "pvfs2",
+        "wekafs",
+    ]
 )
 NOT_FOR_DATA = frozenset(
-    "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs mqueue squashfs iso9660 autofs bpf pstore "
-    "configfs fusectl hugetlbfs efivarfs binfmt_misc rpc_pipefs nsfs ramfs".split()
+    [
+        "proc",
+        "sysfs",
+        "devtmpfs",
+        "devpts",
+        "cgroup",
+        "cgroup2",
+        "securityfs",
+        "debugfs",
+        "tracefs",
+        "mqueue",
+        "squashfs",
+        "iso9660",
+        "autofs",
+        "bpf",
+        "pstore",
+        "configfs",
+        "fusectl",
+        "hugetlbfs",
+        "efivarfs",
+        "binfmt_misc",
+        "rpc_pipefs",
+        "nsfs",
+        "ramfs",
+    ]
 )
 
 
@@ -55,7 +102,8 @@ def mount_of(path: str) -> Mount:
 
 def mount_token(path: str) -> str:
     """Names the kernel's boot and the mount that holds `path`: while it stays the same, what was written can be read
-    back even if it was never synced."""
+    back even if it was never synced.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}:{_unique_mount_id(path) or os.stat(path).st_dev}"
 
@@ -82,6 +130,30 @@ def sync_filesystem(path: str) -> None:
             raise OSError(code, os.strerror(code), path)
     finally:
         os.close(fd)
+
+
+def cpu_quota() -> float:
+    """The CPUs that the cgroup of this process may use, infinity if it has no quota."""
+    quotas = [math.inf]
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        quotas += _quotas(controllers, path)
+    return min(quotas)
+
+
+def _quotas(controllers: str, path: str) -> list[float]:
+    """Of one line of /proc/self/cgroup: version 2 has no controllers named, version 1 has `cpu` among them."""
+    try:
+        if controllers == "":
+            quota, period = Path(f"/sys/fs/cgroup{path}/cpu.max").read_text().split()
+        elif "cpu" in controllers.split(","):
+            folder = Path(f"/sys/fs/cgroup/{controllers}{path}")
+            quota, period = (folder / "cpu.cfs_quota_us").read_text(), (folder / "cpu.cfs_period_us").read_text()
+        else:
+            return []
+        return [int(quota) / int(period)] if quota != "max" and int(quota) > 0 else []
+    except (OSError, ValueError):
+        return []
 
 
 class LinuxDisk:
@@ -117,5 +189,8 @@ def refuse_network_filesystem(root: str) -> None:
     best = sorted(local.items(), key=lambda item: -item[1])[:5]
     named = ", ".join(f"{point} ({free / 1e9:.1f} GB free)" for point, free in best if free)
     raise UnfitRoot(
-        "use the root", root, f"it lies on a network filesystem ({mount.kind} at {mount.point})", f"choose a local one: {named}"
+        "use the root",
+        root,
+        f"it lies on a network filesystem ({mount.kind} at {mount.point})",
+        f"choose a local one: {named}",
     )

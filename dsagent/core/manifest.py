@@ -59,7 +59,8 @@ class ShardRef:
 @dataclass
 class Totals:
     """What a version adds up to. `rounded_bytes`: sizes rounded up to 4 KiB; `name_bytes`: bytes of all directory
-    entries as ext4 stores them; `largest_directory`: the same of the directory that has most."""
+    entries as ext4 stores them; `largest_directory`: the same of the directory that has most.
+    """
 
     files: int = 0
     directories: int = 0
@@ -148,7 +149,7 @@ _FIELDS = frozenset({"dataset", "version", "created", "totals", "shards", "bundl
 
 
 def decode_manifest(data: bytes, subject: str) -> Manifest:
-    """The manifest in `data`; raises BadStore, naming `subject`, for anything that `encode_manifest` would not write."""
+    """The manifest in `data`; raises BadStore, naming `subject`, for what `encode_manifest` would not write."""
     document = unseal(data, subject, MANIFEST, _FIELDS)
     try:
         names = list(Totals.__dataclass_fields__)

@@ -1,4 +1,4 @@
-"""How entries are cut into jobs, frames and bundles. Pure: each plan is asked about entry after entry, in path order."""
+"""How entries are cut into jobs, frames and bundles: each plan is asked about entry after entry, in path order."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ class Group(NamedTuple):
 
 class BundlePlan:
     """Groups entries by frame and bundle: a frame holds up to 8 MiB, or one large file in pieces; a bundle up to
-    `files` files and `size` plain bytes, or one larger file."""
+    `files` files and `size` plain bytes, or one larger file.
+    """
 
     def __init__(self, files: int, size: int) -> None:
         self._files = files

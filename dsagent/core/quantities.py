@@ -24,9 +24,7 @@ def parse_size(text: str) -> int:
         size = _scaled(whole, part, _factor(prefix, bool(binary)))
         if size < _LARGEST_SIZE:
             return size
-    raise UsageError(
-        "use the size", repr(text), "it is no size", "write for example 1048576, 500G, 500GB or 500GiB"
-    )
+    raise UsageError("use the size", repr(text), "it is no size", "write for example 1048576, 500G, 500GB or 500GiB")
 
 
 def _factor(prefix: str | None, binary: bool) -> int:
@@ -48,9 +46,7 @@ def parse_duration(text: str) -> float:
         seconds = float(f"{whole}.{part or 0}") * _SECONDS[unit]
         if seconds <= _LONGEST:
             return seconds
-    raise UsageError(
-        "use the duration", repr(text), "it is no duration", "write for example 90s, 15m, 2h or 7d"
-    )
+    raise UsageError("use the duration", repr(text), "it is no duration", "write for example 90s, 15m, 2h or 7d")
 
 
 def human_size(size: float) -> str:

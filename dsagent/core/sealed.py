@@ -45,5 +45,7 @@ def unseal(data: bytes, subject: str, magic: str, fields: frozenset[str]) -> dic
     return document
 
 
-def _bad(subject: str, cause: str, hint: str = "restore it from a copy, or pack the source into a new store") -> BadStore:
+def _bad(
+    subject: str, cause: str, hint: str = "restore it from a copy, or pack the source into a new store"
+) -> BadStore:
     return BadStore("read", subject, cause, hint)

@@ -1,4 +1,4 @@
-"""Shards of entries as stored bytes: columns in JSON, compressed with zstd. docs/format.md is the prose of this module."""
+"""Shards of entries as stored bytes: columns in JSON, compressed with zstd. docs/format.md has it in prose."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -60,13 +60,17 @@ def decode_shard(data: bytes, subject: str, bundle_sizes: Sequence[int]) -> list
         paths = _paths(columns["path"], columns["path_b64"])
         return list(_rows(paths, columns, bundle_sizes))
     except (ValueError, TypeError, KeyError, IndexError, zstandard.ZstdError, MemoryError) as error:
-        raise BadStore("read", subject, f"it is not a valid shard of entries ({error})", "restore it from a copy") from error
+        raise BadStore(
+            "read", subject, f"it is not a valid shard of entries ({error})", "restore it from a copy"
+        ) from error
 
 
 def _rows(paths: list[bytes], columns: dict[str, Any], bundle_sizes: Sequence[int]) -> Iterable[Entry]:
     kinds: str = columns["kind"]
     count = len(kinds) - kinds.count("d") - kinds.count("l")
-    sizes, mtimes, bundles, offsets = (_integers(columns[name], count) for name in ("size", "mtime", "bundle", "offset"))
+    sizes, mtimes, bundles, offsets = (
+        _integers(columns[name], count) for name in ("size", "mtime", "bundle", "offset")
+    )
     digests = bytes.fromhex(columns["digest"])
     links = [base64.b64decode(text, validate=True) for text in columns["link"]]
     _require(len(paths) == len(kinds) and set(kinds) <= _KINDS.keys(), "columns differ in length")
@@ -96,7 +100,7 @@ def _check_places(sizes: list[int], bundles: list[int], offsets: list[int], bund
         _require(set(bundles) <= {NO_BUNDLE} and set(offsets) <= {0}, "an entry lies in a bundle that is not there")
         return
     for size, bundle, offset in zip(sizes, bundles, offsets, strict=True):
-        if not (0 <= bundle < len(bundle_sizes) and 0 <= offset and offset + size <= bundle_sizes[bundle]):
+        if not (0 <= bundle < len(bundle_sizes) and offset >= 0 and offset + size <= bundle_sizes[bundle]):
             raise ValueError("an entry lies outside of its bundle")
 
 
@@ -157,7 +161,10 @@ def _decompress(data: bytes) -> dict[str, Any]:
 
 
 def _integers(values: Any, count: int) -> list[int]:
-    _require(isinstance(values, list) and len(values) == count and set(map(type, values)) <= {int}, "a column is not of integers")
+    _require(
+        isinstance(values, list) and len(values) == count and set(map(type, values)) <= {int},
+        "a column is not of integers",
+    )
     return values  # type: ignore[no-any-return]
 
 

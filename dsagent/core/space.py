@@ -32,7 +32,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Disk:
-    """A filesystem: sizes in bytes, free as an ordinary user has it. `total.inodes` 0 means that inodes have no limit."""
+    """A filesystem: sizes in bytes, free as an ordinary user has it. `total.inodes` is 0 where inodes have no limit."""
 
     total: Space
     free: Space
@@ -43,7 +43,8 @@ class Disk:
 @dataclass(frozen=True)
 class Limits:
     """How much of the disk the cache may use. `capacity`: bytes for all versions together, None for no limit of its
-    own; `keep_free`: what must stay free on the filesystem, None for the default."""
+    own; `keep_free`: what must stay free on the filesystem, None for the default.
+    """
 
     capacity: int | None = None
     keep_free: int | None = None

@@ -10,9 +10,9 @@ import xxhash
 
 from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Entry
 from dsagent.core.errors import show_path
-from dsagent.core.ports import Store
 from dsagent.core.manifest import Manifest
-from dsagent.engine.crew import Crew, Result, Tools
+from dsagent.core.ports import Store
+from dsagent.engine.crew import Crew, Tools
 from dsagent.engine.manifests import read_entries
 from dsagent.engine.tree import Tree
 
@@ -85,9 +85,9 @@ def _digest(tree: Tree, path: bytes, buffer: bytearray) -> bytes:
 
 def check_tree(tree: str, store: Store, manifest: Manifest, crew: Crew) -> Iterator[BadEntry]:
     """Everything in `tree` that is not as the manifest in `store` says."""
-    for _, message in crew.in_order(_jobs(tree, read_entries(store, manifest)), ahead=16):
-        if isinstance(message, Result):
-            yield from message.value
+    jobs = ((None, job) for job in _jobs(tree, read_entries(store, manifest)))
+    for _, result in crew.in_order(jobs, ahead=16):
+        yield from result.value
 
 
 def _jobs(tree: str, entries: Iterable[Entry]) -> Iterator[Check]:

@@ -78,7 +78,7 @@ class Tools:
 class Job(Protocol):
     """A piece of work; picklable."""
 
-    def perform(self, tools: Tools) -> Any:
+    def perform(self, tools: Tools, /) -> Any:
         """Does it and returns its result; `tools.send` gives parts of it before."""
 
 
@@ -120,19 +120,26 @@ class _Task:
 class Crew:
     """A number of workers (0: jobs run in this process, in order, when their results are asked for).
 
-    `inherit` are descriptors that each worker holds as long as it lives: the lock of the flight it works for.
-    Closing ends the workers at once, by SIGKILL: they own nothing that needs an orderly end.
+    They are started by `start`, or by the first job. `inherit` are descriptors that each worker holds as long as it
+    lives: the lock of the flight it works for. Closing ends the workers at once, by SIGKILL: they own nothing that
+    needs an orderly end.
     """
 
     def __init__(self, workers: int, opener: Opener, progress: Progress, inherit: Sequence[int] = ()) -> None:
-        self._opener = opener
         self.progress = progress
-        self._tasks: queue.Queue[_Task | None] = queue.Queue()
+        self._workers = workers if sys.executable else 0
+        self._opener = opener
+        self._inherit = inherit
+        self._tasks: queue.Queue[_Task] = queue.Queue()
         self._closing = False
-        self._processes = [_start(inherit) for _ in range(workers if sys.executable else 0)]
-        self._threads = [threading.Thread(target=self._serve, args=(p,), daemon=True) for p in self._processes]
-        for thread in self._threads:
-            thread.start()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Starts the workers, so that they load what they need while the work is still being planned."""
+        while len(self._processes) < self._workers:
+            process = _start(self._inherit)
+            self._processes.append(process)
+            threading.Thread(target=self._serve, args=(process,), daemon=True).start()
 
     def __enter__(self) -> "Crew":
         return self
@@ -146,6 +153,7 @@ class Crew:
         Yields (tag, part) for each part that a job sends and (tag, Result) at its end, in the order of the jobs.
         Raises what a job raised, and WorkerDied if a worker ends by itself.
         """
+        self.start()
         window: deque[tuple[T, Finished | _Task]] = deque()
         for tag, job in work:
             if isinstance(job, Finished):
@@ -186,7 +194,8 @@ class Crew:
 
     def _serve(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None and process.stdout is not None
-        while (task := self._tasks.get()) is not None:
+        while True:
+            task = self._tasks.get()
             try:
                 process.stdin.write(task.data)
                 process.stdin.flush()
@@ -267,7 +276,10 @@ def _died(process: "subprocess.Popen[bytes]", error: Exception) -> WorkerDied:
     code = process.wait()
     ended = f"it was killed by signal {-code}" if code < 0 else f"it ended with status {code}"
     failure = WorkerDied(
-        "work in", f"worker process {process.pid}", ended, "run the same command again: it goes on where this one stopped"
+        "work in",
+        f"worker process {process.pid}",
+        ended,
+        "run the same command again: it goes on where this one stopped",
     )
     failure.__cause__ = error
     return failure

@@ -188,7 +188,11 @@ class Fetch:
                 entry = next(expected)
                 if content != entry.content:
                     raise SourceChanged(
-                        "read", location.url, "a file has other content than its stamp says", "run it again with --check content", [entry.path]
+                        "read",
+                        location.url,
+                        "a file has other content than its stamp says",
+                        "run it again with --check content",
+                        [entry.path],
                     )
 
     def _unpack_missing(self, location: Location, manifest: Manifest, missing: Sequence[Entry]) -> None:
@@ -208,7 +212,8 @@ class Fetch:
 
 class _Links:
     """Files to be hard-linked: as entries of the new version, as recorded at the donor, and their stamps at the
-    source if that is what they are fetched from."""
+    source if that is what they are fetched from.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -27,7 +27,8 @@ class PackedFrame:
 @dataclass(frozen=True)
 class Placed:
     """What became of an entry: its content, and where its data begin in the job's plain bytes; None if it was left out
-    because its content is the one known."""
+    because its content is the one known.
+    """
 
     content: bytes
     offset: int | None

@@ -28,7 +28,7 @@ class Link:
     into: str
     files: tuple[Linked, ...]
 
-    def perform(self, tools: Tools) -> list[int]:
+    def perform(self, _tools: Tools) -> list[int]:
         """The indexes of the files that could not be linked, or that differ from what was recorded: to be fetched."""
         missing = []
         with Tree(self.donor) as donor, Tree(self.into) as tree:

@@ -1,4 +1,4 @@
-"""Writing and reading a version's manifest and stamps, shard by shard: a version's entries never lie in memory whole."""
+"""A version's manifest and stamps, shard by shard: its entries never lie in memory whole."""
 
 import struct
 from collections.abc import Iterator, Sequence

@@ -16,7 +16,8 @@ BLOCK_ENTRIES = 10_000
 class Listing:
     """All stamps of a source, taken at once and kept compressed: some 20 bytes an entry.
 
-    `fingerprint` is empty if a stamp is too young to be trusted later; `special` are the entries that were left out.
+    `digest` is the fingerprint of this moment; `fingerprint` is the same, or empty if a stamp is too young to be
+    trusted later. `special` are the entries that were left out.
     """
 
     def __init__(self, source: Source, skip_special: bool) -> None:
@@ -37,7 +38,8 @@ class Listing:
                 block = []
         self._keep(block)
         self.totals: Totals = self._tally.result()
-        self.fingerprint = self._fingerprint.hexdigest() if settled else ""
+        self.digest = self._fingerprint.hexdigest()
+        self.fingerprint = self.digest if settled else ""
 
     def __iter__(self) -> Iterator[Stamp]:
         """The stamps in path order."""

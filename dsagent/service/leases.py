@@ -8,13 +8,13 @@ removed when the next one is made or changed.
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
-from dsagent.core.errors import BadStore, InUse, NotCached, UsageError, local_error
+from dsagent.core.errors import BadStore, NotCached, UsageError, local_error
 from dsagent.core.ports import CachedVersion
 from dsagent.core.sealed import seal, unseal
 from dsagent.service.node import Node, new_id
@@ -145,18 +145,11 @@ def leased_versions(node: Node) -> set[str]:
     return set(leases_by_version(node))
 
 
-def end_named(node: Node, version: CachedVersion) -> None:
-    """Inside a decision: ends all leases by time on a version; raises InUse if a process or pod has one."""
-    held = [info for info in leases_by_version(node).get(version.id, []) if info.expires is None]
-    if held:
-        raise InUse(
-            "evict",
-            f"{version.dataset}@{version.version}",
-            f"running processes use it: {', '.join(info.owner for info in held)}",
-            "wait for them or end them; --force ends leases by time only",
-        )
+def end_named(node: Node, versions: Sequence[CachedVersion]) -> None:
+    """Inside a decision: ends all leases by time on `versions`."""
+    ids = {version.id for version in versions}
     for lease in _written(node):
-        if lease.version_id == version.id:
+        if lease.version_id in ids and lease.info.expires is not None:
             _unlink(lease)
 
 
@@ -208,13 +201,9 @@ def _the_one(node: Node, wanted: str, owner: str | None) -> _Lease:
         )
     if len(leases) > 1:
         owners = ", ".join(f"{lease.info.id} of {lease.info.owner}" for lease in leases)
-        raise UsageError(
-            "choose", f"a lease on {wanted}", f"there are several: {owners}", "give the id or the owner"
-        )
+        raise UsageError("choose", f"a lease on {wanted}", f"there are several: {owners}", "give the id or the owner")
     if leases[0].info.expires is None:
-        raise UsageError(
-            "change", f"the lease {leases[0].info.id}", "a process holds it, and it ends with the process"
-        )
+        raise UsageError("change", f"the lease {leases[0].info.id}", "a process holds it, and it ends with the process")
     return leases[0]
 
 

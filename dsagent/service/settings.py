@@ -70,9 +70,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 def default_root(environ: Mapping[str, str]) -> str:
     """The root where none is given."""
-    if os.access(
-        SYSTEM_ROOT if os.path.isdir(SYSTEM_ROOT) else os.path.dirname(SYSTEM_ROOT), os.W_OK | os.X_OK
-    ):
+    if os.access(SYSTEM_ROOT if os.path.isdir(SYSTEM_ROOT) else os.path.dirname(SYSTEM_ROOT), os.W_OK | os.X_OK):
         return SYSTEM_ROOT
     cache = environ.get("XDG_CACHE_HOME", "")
     return os.path.join(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache"), "dsagent")

@@ -1,0 +1,186 @@
+"""The cache of this node: its root, and what the verbs need to work on it."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import xxhash
+
+from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
+from dsagent.core.errors import NotCached, local_error
+from dsagent.core.ports import CachedVersion, Catalog, Clock, DiskSpace, Store
+from dsagent.core.space import Limits
+from dsagent.engine.crew import Opener
+
+log = logging.getLogger("dsagent")
+
+
+def step(name: str) -> None:
+    """Says which step of a verb begins; the lines that `-v` shows."""
+    log.info("step: %s", name)
+
+
+class Opens(Opener, Protocol):
+    """Opens stores of the root too."""
+
+    def local_store(self, folder: str) -> Store:
+        """A folder of the root with a version's manifest."""
+
+
+class Meter(Protocol):
+    """Where progress goes; its methods are called from several threads."""
+
+    def start(self, verb: str, subject: str, total_bytes: int, total_files: int) -> None:
+        """A stretch of work begins; totals of 0 are unknown."""
+
+    def advance(self, size: int, files: int) -> None:
+        """So much was done since the last call."""
+
+    def stop(self) -> None:
+        """The stretch is over."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """The root and its parts. Folders are made by the first write."""
+
+    root: Path
+    catalog: Catalog
+    disk: DiskSpace
+    clock: Clock
+    limits: Limits
+    open: Opens
+    meter: Meter
+    workers: int
+    mount_token: Callable[[str], str]
+    sync: Callable[[str], None]
+
+    @property
+    def versions(self) -> Path:
+        """The folder of published versions."""
+        return self.root / "versions"
+
+    @property
+    def staging(self) -> Path:
+        """The folder of flights."""
+        return self.root / "staging"
+
+    @property
+    def trash(self) -> Path:
+        """The folder of what was evicted and is being deleted."""
+        return self.root / "trash"
+
+    @property
+    def locks(self) -> Path:
+        """The folder of locks and leases."""
+        return self.root / "locks"
+
+    def lock(self, flight: str) -> Path:
+        """The lock file of a flight."""
+        return self.locks / f"flight-{flight}"
+
+    def prepare(self) -> None:
+        """Makes the folders of the root; raises NotPermitted or InsufficientStorage."""
+        try:
+            for folder in (self.versions, self.staging, self.trash, self.locks):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        except OSError as error:
+            raise local_error("make", str(self.root), error) from error
+
+    def folder(self, version: CachedVersion) -> Path:
+        """A version's folder, with `manifest/` and `data/`."""
+        return self.versions / version.dataset.namespace / version.dataset.name / version.id
+
+    def data(self, version: CachedVersion) -> Path:
+        """Where a version's files are."""
+        return self.folder(version) / "data"
+
+    def manifest_store(self, version: CachedVersion) -> Store:
+        """A version's manifest, shards and stamps."""
+        return self.open.local_store(str(self.folder(version) / "manifest"))
+
+    def shown(self) -> list[CachedVersion]:
+        """The versions whose bytes are sure, oldest published first: synced, or written through the present mount."""
+        versions = self.catalog.versions()
+        if all(version.synced for version in versions):
+            return versions
+        mount = self.mount_token(str(self.root))
+        return [version for version in versions if version.synced or version.mount == mount]
+
+    def versions_of(self, dataset: DatasetKey) -> list[CachedVersion]:
+        """The versions of a dataset that are sure, newest published first."""
+        return [version for version in reversed(self.shown()) if version.dataset == dataset]
+
+    def find(self, reference: str) -> CachedVersion:
+        """The version that `name` (its newest) or `name@version` means; raises NotCached."""
+        name, wanted = split_reference(reference)
+        for version in self.versions_of(DatasetKey(LOCAL_NAMESPACE, name)):
+            if wanted in (None, version.version):
+                return version
+        here = sorted({str(version.dataset) for version in self.shown()})
+        hint = f"here are: {', '.join(here[:20])}" if here else "the cache is empty; dsctl cache SOURCE fills it"
+        raise NotCached("find", reference, f"it is not in {self.root}", hint)
+
+    def used_now(self, version: CachedVersion) -> None:
+        """Remembers that a version was used: the modification time of its folder."""
+        with contextlib.suppress(OSError):  # only the order of eviction depends on it
+            os.utime(self.folder(version))
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+        return datetime.now(UTC)
+
+
+def flight_id(*parts: str) -> str:
+    """The id of the flight for a version (or fingerprint) of a dataset: the same for all that need it."""
+    return xxhash.xxh3_128_hexdigest("\0".join(parts).encode())[:24]
+
+
+def new_id() -> str:
+    """An opaque id."""
+    return uuid.uuid4().hex[:16]
+
+
+def is_free(lock: Path) -> bool:
+    """Whether nobody holds a lock file."""
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+@contextlib.contextmanager
+def held(lock: Path, waiting: Callable[[], None]) -> Iterator[int]:
+    """Holds a lock file exclusively and gives its descriptor; calls `waiting` again and again until it is free.
+
+    The file stays: removing it would let two processes hold two locks of one name.
+    """
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting()
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,132 @@
+"""`pack`: puts what a source holds into a store, as a new version of its dataset."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dsagent.core.datasets import dataset_key, name_from_source
+from dsagent.core.errors import BadStore, UsageError
+from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key
+from dsagent.core.manifest import Manifest, encode_pointer, encode_store
+from dsagent.core.ports import Location, Store
+from dsagent.engine.changes import Known, known_entries
+from dsagent.engine.crew import Crew
+from dsagent.engine.manifests import read_entries, read_manifest
+from dsagent.engine.pack import PackOptions, Previous
+from dsagent.engine.pack import pack as pack_listing
+from dsagent.engine.scan import Listing
+from dsagent.service.node import Meter, Opens, step
+from dsagent.service.origins import current_version, store_dataset
+from dsagent.service.results import PackResult
+
+# Objects that no manifest names are deleted when they are older than this: a pack may be about to name them.
+PRUNE_GRACE_SECONDS = 7 * 24 * 3600
+# A bundle of which less than this is still referred to is packed anew.
+LIVE_SHARE = 0.5
+# Frames of 8 MiB that wait for their turn to be written.
+FRAMES_AHEAD_PER_WORKER = 3
+
+
+@dataclass(frozen=True)
+class PackRequest:
+    """What is to be packed, and where."""
+
+    source: Location
+    store: Location
+    name: str | None = None
+    options: PackOptions = field(default_factory=PackOptions)
+    skip_special: bool = False
+
+
+def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> PackResult:
+    """Packs a source and makes the result the store's current version; only what changed is read and written.
+
+    Raises SourceError, SourceChanged, BadStore, UsageError, NotPermitted, InsufficientStorage.
+    """
+    started = time.perf_counter()
+    step("resolve")
+    store = open_.store(request.store)
+    source = open_.source(request.source)
+    with Crew(workers, open_, meter.advance) as crew:
+        crew.start()
+        dataset = _store_for(open_, store, request)
+        step("scan")
+        listing = Listing(source, request.skip_special)
+        step("pack")
+        meter.start("pack", dataset, listing.totals.bytes, listing.totals.files)
+        previous = _previous(store, source.location.url)
+        packed = pack_listing(
+            listing, store, dataset, previous, request.options, crew, FRAMES_AHEAD_PER_WORKER * workers
+        )
+        meter.stop()
+    step("publish")
+    _point(store, packed.manifest.version)
+    totals = packed.manifest.totals
+    return PackResult(
+        dataset=dataset,
+        version=packed.manifest.version,
+        files=totals.files,
+        bytes=totals.bytes,
+        bundles=len(packed.manifest.bundles),
+        new_bundles=packed.new_bundles,
+        stored_bytes=sum(bundle.stored for bundle in packed.manifest.bundles),
+        skipped_special=len(listing.special),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _store_for(open_: Opens, store: Store, request: PackRequest) -> str:
+    """The dataset that the store is for; makes the store if there is none."""
+    existing = store_dataset(open_, request.store)
+    if existing is None:
+        name = dataset_key(request.name or name_from_source(request.source.url)).name
+        store.create(STORE_KEY, encode_store(name))  # another packer may be first: its name counts
+        existing = store_dataset(open_, request.store)
+    if existing is None or (request.name or existing) != existing:
+        raise UsageError(
+            "pack into",
+            store.location.url,
+            f"it holds the versions of {existing!r}, not of {request.name!r}",
+            "use a store of its own for each dataset",
+        )
+    return existing
+
+
+def _previous(store: Store, source: str) -> Previous:
+    """The current version, as what the new one may refer to; nothing if there is none."""
+    if store.find(POINTER_KEY) is None:
+        return Previous()
+    manifest = read_manifest(store, current_version(store))
+    ages = {found.key: time.time() - found.modified for found in store.entries(BUNDLES)}
+    for bundle in manifest.bundles:
+        key = bundle_key(bundle.digest)
+        if key not in ages:
+            raise BadStore(
+                "read",
+                f"{store.location.url}/{key}",
+                "the current version needs it and it is gone",
+                "dsctl store check",
+            )
+        if ages[key] > PRUNE_GRACE_SECONDS / 2:
+            store.refresh(key)  # or a prune could delete it before the new manifest names it
+    return Previous(manifest.bundles, _living(store, manifest, source))
+
+
+def _living(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
+    """The version's entries, without those in bundles of which too little is still in use: they are packed anew."""
+    sparse: set[int] = set()
+    if len(manifest.bundles) > 1:
+        live = [0] * len(manifest.bundles)
+        for entry in read_entries(store, manifest):
+            if entry.bundle >= 0:
+                live[entry.bundle] += entry.size + 512
+        sparse = {i for i, bundle in enumerate(manifest.bundles) if live[i] < LIVE_SHARE * bundle.plain}
+    return (known for known in known_entries(store, manifest, source) if known.entry.bundle not in sparse)
+
+
+def _point(store: Store, version: str) -> None:
+    """Makes a version the current one. The last packer to get here wins; every version is complete."""
+    while True:
+        current = store.find(POINTER_KEY)
+        if store.replace(POINTER_KEY, encode_pointer(version), current):
+            return

@@ -1,0 +1,115 @@
+"""Removing versions: a rename into the trash inside a decision, a deletion outside; and what that frees."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+
+from dsagent.core.errors import local_error
+from dsagent.core.ports import CachedVersion, Decision
+from dsagent.core.space import Space
+from dsagent.engine.tree import open_below, remove_tree
+from dsagent.service.node import Node, held, is_free
+from dsagent.service.records import discard
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SECTOR = 512  # the unit of st_blocks
+
+
+def remove(node: Node, decision: Decision, versions: Sequence[CachedVersion]) -> None:
+    """Inside a decision: makes versions disappear, each in one rename; `empty_trash` frees their space.
+
+    Raises NotPermitted.
+    """
+    for version in versions:
+        discard(node, node.folder(version))
+        decision.remove(version.id)
+
+
+def empty_trash(node: Node, wait: bool = True) -> None:
+    """Deletes what lies in the trash; only one process at a time does.
+
+    With `wait` it is gone afterwards, whoever deleted it; without, another process is left to do it. Raises
+    NotPermitted.
+    """
+    lock = node.locks / "trash"
+    try:
+        if not node.trash.is_dir() or not os.listdir(node.trash) or not (wait or is_free(lock)):
+            return
+        with held(lock, waiting=lambda: time.sleep(0.05)):
+            for name in os.listdir(node.trash):
+                if (node.trash / name).is_dir():
+                    remove_tree(str(node.trash / name))
+                else:
+                    (node.trash / name).unlink()
+    except OSError as error:
+        raise local_error("empty", str(node.trash), error) from error
+
+
+class Freed:
+    """What removing versions would free: a file counts once all of its links lie in them.
+
+    Versions that share no files are taken at their recorded size. Asked about a growing list, each version is
+    walked once; 1.28 million files that are linked elsewhere too take some 150 MB.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._walked: list[str] = []
+        self._seen: dict[int, int] = {}
+        self._freed = Space()
+
+    def __call__(self, versions: Sequence[CachedVersion]) -> Space:
+        """What is freed when all of `versions` go; raises NotPermitted."""
+        walked = [version.id for version in versions[: len(self._walked)]]
+        if walked != self._walked:
+            self._walked, self._seen, self._freed = [], {}, Space()
+        for version in versions[len(self._walked) :]:
+            self._freed += self._walk(version) if version.shares else version.allocated
+            self._walked.append(version.id)
+        return self._freed
+
+    def _walk(self, version: CachedVersion) -> Space:
+        sectors = inodes = 0
+        data = str(self._node.data(version))
+        try:
+            for found in _lstat_all(data):
+                if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+                    links = self._seen.get(found.st_ino, 0) + 1
+                    if links < found.st_nlink:
+                        self._seen[found.st_ino] = links
+                        continue
+                    del self._seen[found.st_ino]
+                sectors += found.st_blocks
+                inodes += 1
+        except OSError as error:
+            raise local_error("measure", data, error) from error
+        return Space(sectors * _SECTOR, inodes)
+
+
+def freed_by(node: Node, versions: Sequence[CachedVersion]) -> Space:
+    """What removing all of `versions` frees; raises NotPermitted."""
+    return Freed(node)(versions)
+
+
+def _lstat_all(root: str) -> Iterator[os.stat_result]:
+    """lstat of everything in a tree of any depth, the root included."""
+    top = os.open(root, _DIRECTORY)
+    try:
+        yield os.fstat(top)
+        pending = [b""]
+        while pending:
+            directory = pending.pop()
+            fd = open_below(top, directory, _DIRECTORY) if directory else os.dup(top)
+            try:
+                with os.scandir(fd) as entries:
+                    for entry in entries:
+                        found = entry.stat(follow_symlinks=False)
+                        yield found
+                        if stat.S_ISDIR(found.st_mode):
+                            name = os.fsencode(entry.name)
+                            pending.append(directory + b"/" + name if directory else name)
+            finally:
+                os.close(fd)
+    finally:
+        os.close(top)

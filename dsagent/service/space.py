@@ -1,0 +1,101 @@
+"""Making room: the ledger of promises, and eviction when a new dataset does not fit."""
+
+import os
+from collections.abc import Sequence
+
+from dsagent.core.errors import InsufficientStorage
+from dsagent.core.eviction import Plan, plan
+from dsagent.core.manifest import Totals
+from dsagent.core.ports import Decision, Reservation
+from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
+from dsagent.service.leases import leased_versions
+from dsagent.service.node import Node, is_free, new_id, step
+from dsagent.service.removal import empty_trash, freed_by, remove
+from dsagent.service.results import Evicted
+
+
+def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[str]) -> list[Evicted]:
+    """Promises `need` to a flight, after evicting what must go so that 1.2 times as much fits.
+
+    Versions with an id in `keep` stay. Space counts as free when it is: what was evicted is deleted before the
+    promise. Raises InsufficientStorage with the numbers, and evicts nothing, if even all unused versions are not
+    enough.
+    """
+    evicted: list[Evicted] = []
+    while True:
+        with node.catalog.decide() as decision:
+            _drop_dead(node, decision)
+            missing = need.scaled(HEADROOM) - headroom(node)
+            if Space().covers(missing):
+                decision.reserve(Reservation(flight, need))
+                return evicted
+            step("evict")
+            if not _clear_abandoned(node, flight):
+                made = room_for(node, missing, keep)
+                if not made.enough:
+                    raise shortage(node, subject, need, made)
+                remove(node, decision, made.versions)
+                evicted += [Evicted(str(v.dataset), v.version, v.allocated.bytes) for v in made.versions]
+        empty_trash(node)
+
+
+def headroom(node: Node) -> Space:
+    """What may be promised now."""
+    used = sum((version.allocated for version in node.catalog.versions()), Space())
+    reserved = sum((reservation.space for reservation in node.catalog.reservations()), Space())
+    return available(node.disk.measure(), node.limits, used, reserved)
+
+
+def room_for(node: Node, missing: Space, keep: Sequence[str]) -> Plan:
+    """The eviction that would free `missing`."""
+    leased = leased_versions(node)
+    candidates = [v for v in node.catalog.versions() if v.id not in leased and v.id not in keep]
+    return plan(missing, candidates, lambda versions: freed_by(node, versions))
+
+
+def shortage(node: Node, subject: str, need: Space, made: Plan) -> InsufficientStorage:
+    """The error for a dataset that cannot fit, with what there is."""
+    leased = leased_versions(node)
+    held = sum((v.allocated for v in node.catalog.versions() if v.id in leased), Space())
+    reserved = sum((reservation.space for reservation in node.catalog.reservations()), Space())
+    free, goal = headroom(node), need.scaled(HEADROOM)
+    return InsufficientStorage(
+        "cache",
+        subject,
+        f"it needs {_show(goal)} (1.2 times its size); {_show(free)} may still be used, evicting all that is unused "
+        f"would free {_show(made.freed)}, {_show(reserved)} are promised to other flights and {_show(held)} are leased",
+        "release leases (dsctl lease ls), raise --capacity, or use a root on a larger filesystem",
+    )
+
+
+def check_directories(disk: Disk, totals: Totals, subject: str) -> None:
+    """Raises InsufficientStorage if one of the dataset's directories is larger than the filesystem can hold."""
+    limit = largest_directory(disk)
+    if limit is not None and totals.largest_directory > limit:
+        raise InsufficientStorage(
+            "cache",
+            subject,
+            f"one of its directories has names of {totals.largest_directory} bytes in all, and a directory of this "
+            f"{disk.kind} filesystem holds about {limit}",
+            "spread the source's files over more directories, or use a root on XFS",
+        )
+
+
+def _drop_dead(node: Node, decision: Decision) -> None:
+    for reservation in node.catalog.reservations():
+        if is_free(node.lock(reservation.flight)):
+            decision.release(reservation.flight)
+
+
+def _clear_abandoned(node: Node, flight: str) -> bool:
+    """Moves what killed flights of other datasets left into the trash; whether there was any."""
+    found = False
+    for folder in os.listdir(node.staging):
+        if folder != flight and is_free(node.lock(folder)):
+            os.rename(node.staging / folder, node.trash / new_id())
+            found = True
+    return found
+
+
+def _show(space: Space) -> str:
+    return f"{space.bytes / 1e6:,.1f} MB and {space.inodes:,} inodes"
