@@ -1,0 +1,37 @@
+"""dsctl: the command line."""
+
+import sys
+
+from dsagent.contract import ExitCode
+from dsagent.entrypoints.dsctl.arguments import hoist
+from dsagent.entrypoints.dsctl.failure import Stopped, Stopping, as_error, report, usage_error
+from dsagent.entrypoints.dsctl.render import Output
+
+
+def main() -> int:
+    """Runs dsctl on the process's arguments; returns its exit code."""
+    arguments = hoist(sys.argv[1:])
+    as_json = arguments.output == Output.JSON
+    stopping = Stopping(arguments.verb, as_json)
+    try:
+        import typer  # noqa: PLC0415 - from here on Ctrl-C is ours
+
+        from dsagent.entrypoints.dsctl.app import invoke  # noqa: PLC0415
+        from dsagent.entrypoints.dsctl.options import Start  # noqa: PLC0415
+
+        start = Start(stopping, arguments.separated)
+        try:
+            invoke(list(arguments.ordered) or ["--help"], start)
+        except typer.Exit as exit_:
+            return exit_.exit_code
+        finally:
+            if start.session is not None:
+                start.session.close()
+    except Stopped as stopped:
+        stopping.leave(stopped.error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is said in one line
+        message = getattr(error, "format_message", None)  # the parser's errors
+        failure = usage_error(arguments.verb, message()) if message else as_error(arguments.verb, error)
+        report(failure.problem(), as_json)
+        return failure.exit_code
+    return ExitCode.OK

@@ -1,0 +1,112 @@
+"""How a command ends when it does not succeed: what is printed, with which code, and how it is stopped."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from types import FrameType
+from typing import NoReturn
+
+from dsagent.core.errors import DsagentError, Interrupted, Problem, TimedOut, UsageError, local_error
+
+log = logging.getLogger("dsagent")
+
+GO_ON = "run the same command again: it goes on where this one stopped"
+UNWIND_SECONDS = 0.7  # the promise is to stop within a second
+
+
+class Stopped(BaseException):
+    """The command is to end now. No Exception: nothing on the way may take it for a failure of its own."""
+
+    def __init__(self, error: DsagentError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def report(problem: Problem, as_json: bool) -> None:
+    """Says what failed: the last line of standard error."""
+    if as_json:
+        import orjson  # noqa: PLC0415 - only failures need it here
+
+        text = orjson.dumps(asdict(problem)).decode()
+    else:
+        text = f"dsctl: {problem.detail}"
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def as_error(verb: str, error: BaseException) -> DsagentError:
+    """What ended a command, as one of our errors; anything foreign that got here is a bug or the local disk's."""
+    action, subject = "run", f"dsctl {verb}".strip()
+    match error:
+        case DsagentError():
+            return error
+        case KeyboardInterrupt():
+            return Interrupted(action, subject, "it was interrupted", GO_ON)
+        case OSError():
+            return local_error(action, str(error.filename or subject), error)
+    log.info("this is how it came about", exc_info=error)
+    cause = f"{type(error).__name__}: {error}"
+    return DsagentError(action, subject, cause, "this is a bug in dsagent; -v shows where it is")
+
+
+def usage_error(verb: str, message: str) -> UsageError:
+    """What the parser refused."""
+    subject = f"dsctl {verb}".strip()
+    return UsageError("run", subject, message.rstrip("."), f"see {subject} --help")
+
+
+class Stopping:
+    """Ends a command on Ctrl-C or when its time is over: in order if that is quick, at once if it is not.
+
+    To end at once is safe, as a kill at any moment is.
+    """
+
+    def __init__(self, verb: str, as_json: bool) -> None:
+        self._subject = f"dsctl {verb}".strip()
+        self._as_json = as_json
+        self._leaving = threading.Lock()
+        self._seconds = 0.0
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell's background job is not to be interrupted
+            signal.signal(signal.SIGINT, self._interrupted)
+        signal.signal(signal.SIGALRM, self._timed_out)
+
+    def after(self, seconds: float) -> None:
+        """Stops the command when this time has passed."""
+        self._seconds = seconds
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def leave(self, error: DsagentError) -> NoReturn:
+        """Says why and ends the process without waiting for its threads."""
+        if not self._leaving.acquire(blocking=False):
+            threading.Event().wait()  # the other thread is about to end the process
+        report(error.problem(), self._as_json)
+        os._exit(error.exit_code)
+
+    def _interrupted(self, _signal: int, _frame: FrameType | None) -> None:
+        self._stop(Interrupted("finish", self._subject, "it was interrupted", GO_ON))
+
+    def _timed_out(self, _signal: int, _frame: FrameType | None) -> None:
+        self._stop(TimedOut("finish", self._subject, f"it took longer than {self._seconds:g} s", GO_ON))
+
+    def _stop(self, error: DsagentError) -> NoReturn:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        _later(UNWIND_SECONDS, lambda: self.leave(error))
+        raise Stopped(error)
+
+
+def _later(seconds: float, action: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+
+
+def prepare_for_exec() -> None:
+    """Gives a program that replaces this one the signals and timers that it expects."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores these
+        signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,101 @@
+"""Options that several verbs have, and those that every verb has."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from dsagent import __version__
+from dsagent.core.errors import UsageError
+from dsagent.core.quantities import parse_duration
+from dsagent.entrypoints.dsctl.failure import Stopping
+from dsagent.entrypoints.dsctl.progress import ProgressStyle
+from dsagent.entrypoints.dsctl.render import Output
+from dsagent.entrypoints.dsctl.session import Session
+from dsagent.service.settings import Flags
+
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the source's or store's filesystem."),
+]
+SkipSpecial = Annotated[
+    bool, typer.Option("--skip-special", help="Leave out sockets, fifos, devices and symlinks that leave the tree.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of a store.")]
+
+
+def example(*lines: str) -> str:
+    """The end of a verb's help text."""
+    shown = "\n".join(f"  {line}" for line in lines)
+    return f"\b\nExample:\n{shown}\n\nOptions of every verb (--root, --output, …): dsctl --help"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"dsctl {__version__}\n")
+        raise typer.Exit
+
+
+def every_verb(  # noqa: PLR0913 - one parameter an option
+    context: typer.Context,
+    *,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The cache's folder, on a local filesystem [env: DSAGENT_ROOT; default: /var/lib/dsagent if you can "
+            "write there, else ~/.cache/dsagent].",
+        ),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="What all datasets together may take, such as 500G or 500GiB [env: DSAGENT_CAPACITY]."
+        ),
+    ] = None,
+    keep_free: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="What stays free on the filesystem [env: DSAGENT_KEEP_FREE; default: 15 %]."),
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How results are written.")] = Output.TABLE,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say each step on standard error.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Stop with exit code 9 after this long, such as 90s or 2h.")
+    ] = None,
+    progress: Annotated[
+        ProgressStyle, typer.Option(help="A bar on a terminal and lines elsewhere, always lines, or nothing.")
+    ] = ProgressStyle.AUTO,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """Puts datasets of very many files on this node's own disk: whole, verified and read-only."""
+    del version  # its callback has done it
+    _log_to_stderr(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+    start: Start = context.obj
+    if timeout is not None:
+        seconds = parse_duration(timeout)
+        if seconds <= 0:
+            raise UsageError("use", f"--timeout {timeout}", "it is no time at all", "write for example 90s or 2h")
+        start.stopping.after(seconds)
+    start.session = context.obj = Session(Flags(root, capacity, keep_free), output, progress, quiet, start.separated)
+
+
+class Start:
+    """What is known before the options are read; `session` follows when they are."""
+
+    def __init__(self, stopping: Stopping, separated: bool) -> None:
+        self.stopping = stopping
+        self.separated = separated
+        self.session: Session | None = None
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("dsagent")
+    logger.addHandler(handler)
+    logger.setLevel(level)

@@ -1,0 +1,82 @@
+"""What every verb of dsctl is given: the settings, where results go, and the node when it is first asked for."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dsagent.core.errors import UsageError
+from dsagent.core.ports import Location
+from dsagent.entrypoints.dsctl.render import Output, View, write
+from dsagent.service.settings import Flags, Settings, load_settings
+
+if TYPE_CHECKING:
+    from dsagent.entrypoints.dsctl.progress import ProgressStyle
+    from dsagent.service.node import Meter, Node
+
+log = logging.getLogger("dsagent")
+
+
+@dataclass
+class Session:
+    """One run of dsctl. `separated`: the command line had a `--`."""
+
+    flags: Flags
+    output: Output
+    style: "ProgressStyle"
+    quiet: bool
+    separated: bool
+    workers: int | None = field(default=None, init=False)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The node's settings; raises UsageError."""
+        flags = Flags(self.flags.root, self.flags.capacity, self.flags.keep_free, self.workers)
+        settings = load_settings(flags, os.environ)
+        for line in settings.lines():
+            log.info("setting: %s", line)
+        return settings
+
+    @cached_property
+    def meter(self) -> "Meter":
+        """Where progress goes."""
+        from dsagent.entrypoints.dsctl.progress import make_meter  # noqa: PLC0415 - a listing needs none
+
+        return make_meter(self.style, self.quiet)
+
+    @cached_property
+    def node(self) -> "Node":
+        """The cache of this machine; raises UnfitRoot."""
+        from dsagent.wiring import local_node  # noqa: PLC0415 - a help text needs none
+
+        return local_node(self.settings, self.meter)
+
+    def show(self, view: View) -> None:
+        """Writes the result."""
+        self.close()
+        write(view, self.output)
+
+    def note(self, text: str) -> None:
+        """Says something that is good to know on standard error."""
+        if not self.quiet:
+            sys.stderr.write(f"note: {text}\n")
+
+    def close(self) -> None:
+        """Takes progress off the screen."""
+        if "meter" in self.__dict__:
+            self.meter.stop()
+
+
+def location(text: str, storage_options: list[str] | None) -> Location:
+    """Where a source or store is; raises UsageError for an option that is no `key=value`."""
+    if not text:
+        raise UsageError("use the location", repr(text), "it is empty", "give a path or a URL")
+    options = []
+    for option in storage_options or ():
+        key, equals, value = option.partition("=")
+        if not key or not equals:
+            raise UsageError("use", "--storage-option", f"{key!r} has no value", "write --storage-option key=value")
+        options.append((key, value))
+    return Location(text, tuple(sorted(options)))
