@@ -1,0 +1,261 @@
+"""S3 buckets as sources and stores."""
+
+import contextlib
+import os
+import re
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import BinaryIO
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+
+from dsagent.adapters.keyorder import KeyTree, Record, in_path_order
+from dsagent.adapters.s3 import Bucket, Failure, Listed, converted
+from dsagent.core.entries import Stamp, find_bad_path
+from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, show_path
+from dsagent.core.manifest import FRAME_BYTES
+from dsagent.core.ports import Location, StoredObject
+
+# Pieces of one large object that are asked for ahead of the one in use.
+PIECES_AHEAD = 3
+# S3 takes up to 10,000 parts.
+MAX_PARTS = 9_000
+PARTS_AT_ONCE = 4
+# S3 copies up to 5 GB by itself; what is larger has to pass through here.
+COPY_BYTES = 5_000_000_000
+COPIES = "tmp/"
+# Keys of directory buckets (S3 Express) are listed in no order.
+UNORDERED = "--x-s3"
+
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+
+
+class ObjectSource:
+    """A prefix of a bucket as a source. Keys ending with a slash and of size 0 are directories."""
+
+    remote = True
+
+    def __init__(self, location: Location) -> None:
+        self._bucket = Bucket(location)
+        self.location = self._bucket.location
+
+    def scan(self, special: list[bytes] | None = None) -> Iterator[Stamp]:  # noqa: ARG002 - objects have no such entries
+        """See Source.scan. Keys that cannot be paths are an error in any case."""
+        tree = KeyTree()
+        held_back = b"\xff" if self._bucket.name.endswith(UNORDERED) else b""
+        try:
+            listed = self._bucket.keys(self._bucket.prefix)
+            for path, size, modified, etag in in_path_order(self._relative(listed, tree), held_back):
+                yield from tree.stamps(path, size, modified, etag)
+        except Failure as error:
+            raise converted(SourceError, "list", self.location.url, error) from error
+        if tree.bad:
+            raise SourceError(
+                "keep all objects of",
+                self.location.url,
+                "keys with empty, '.' or '..' parts, control characters or names longer than 255 bytes, "
+                "or both a file and a folder",
+                "rename or remove them",
+                tree.bad,
+            )
+        if tree.is_missing:
+            raise SourceError("read", self.location.url, "there is no object under it", "check bucket and prefix")
+
+    def chunks(self, stamp: Stamp) -> Iterator[bytes]:
+        """See Source.chunks. The store compares the ETag with each request."""
+        key = self._bucket.prefix + stamp.path.decode()
+        try:
+            if stamp.size <= FRAME_BYTES:
+                data = self._get(key, stamp)
+                if len(data) != stamp.size:
+                    raise self._changed(stamp)
+                if data:
+                    yield data
+                return
+            yield from self._pieces(key, stamp)
+        except (FileNotFoundError, PreconditionError) as error:
+            raise self._changed(stamp) from error
+        except Failure as error:
+            subject = f"{self.location.url}/{show_path(stamp.path)}"
+            raise converted(SourceError, "read", subject, error) from error
+
+    def _pieces(self, key: str, stamp: Stamp) -> Iterator[bytes]:
+        yield self._get(key, stamp, 0)
+        executor = ThreadPoolExecutor(PIECES_AHEAD)
+        try:
+            offsets = iter(range(FRAME_BYTES, stamp.size, FRAME_BYTES))
+            ahead = deque(executor.submit(self._get, key, stamp, offset) for offset in islice(offsets, PIECES_AHEAD))
+            while ahead:
+                yield ahead.popleft().result()
+                if (offset := next(offsets, None)) is not None:
+                    ahead.append(executor.submit(self._get, key, stamp, offset))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _get(self, key: str, stamp: Stamp, offset: int | None = None) -> bytes:
+        options: obstore.GetOptions = {}
+        if stamp.token:
+            options["if_match"] = stamp.token.decode()
+        if offset is not None:
+            options["range"] = offset, min(offset + FRAME_BYTES, stamp.size)
+        found = obstore.get(self._bucket.store, key, options=options)
+        if found.meta["size"] != stamp.size:
+            raise self._changed(stamp)
+        return found.bytes().to_bytes()
+
+    def _relative(self, listed: Iterable[Listed], tree: KeyTree) -> Iterator[Record]:
+        skip = len(self._bucket.prefix)
+        for key, size, modified, etag in listed:
+            path = key[skip:].encode()
+            name = path.removesuffix(b"/") if size == 0 else path
+            if not path:
+                tree.is_missing = False  # the marker of the folder itself
+            elif find_bad_path([name]) or _CONTROL.search(path):
+                tree.bad.append(path)
+            else:
+                yield path, size, modified, etag.encode()
+
+    def _changed(self, stamp: Stamp) -> DsagentError:
+        return SourceChanged(
+            "read",
+            self.location.url,
+            "it changed while it was read",
+            "run it again when nothing writes there",
+            [stamp.path],
+        )
+
+
+class ObjectStore:
+    """A prefix of a bucket as a store.
+
+    New objects are written with If-None-Match and the pointer with If-Match. A large object goes up in parts,
+    for which obstore knows no condition: `create` looks first, and two packers that write the same key at once
+    write the same bytes, for the key is their digest. With --storage-option conditional_put=disabled, for
+    stores without conditions, the same holds for all objects, and the last of two writers of the pointer wins.
+    """
+
+    remote = True
+
+    def __init__(self, location: Location) -> None:
+        self._bucket = Bucket(location)
+        self.location = self._bucket.location
+        self._store = self._bucket.store
+
+    def find(self, key: str) -> bytes | None:
+        """See Store.find."""
+        with self._converting("read", key):
+            try:
+                return obstore.get(self._store, self._path(key)).bytes().to_bytes()
+            except FileNotFoundError:
+                return None
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See Store.read."""
+        if length == 0:
+            return b""
+        with self._converting("read", key):
+            end = {"offset": offset} if length is None else (offset, offset + length)
+            options: obstore.GetOptions = {"range": end} if offset or length is not None else {}  # type: ignore[typeddict-item]
+            return obstore.get(self._store, self._path(key), options=options).bytes().to_bytes()
+
+    def create(self, key: str, data: bytes | BinaryIO) -> bool:
+        """See Store.create."""
+        with self._converting("write", key):
+            if not isinstance(data, bytes):
+                size = data.seek(0, os.SEEK_END)
+                data.seek(0)
+                if size > FRAME_BYTES:
+                    return self._create_large(key, data, size)
+                data = data.read()
+            return self._put_new(key, data)
+
+    def replace(self, key: str, data: bytes, expected: bytes | None) -> bool:
+        """See Store.replace."""
+        with self._converting("write", key):
+            if expected is None:
+                return self._put_new(key, data)
+            try:
+                found = obstore.get(self._store, self._path(key))
+                etag = found.meta["e_tag"]
+                if found.bytes().to_bytes() != expected:
+                    return False
+                mode: obstore.PutMode = {"e_tag": etag} if etag else "overwrite"
+                self._put(key, data, mode)
+            except (FileNotFoundError, PreconditionError):
+                return False
+            except NotSupportedError:
+                self._put(key, data, "overwrite")
+            return True
+
+    def spool(self) -> BinaryIO:
+        """See Store.spool. It lies in the folder for temporary files (TMPDIR)."""
+        return tempfile.TemporaryFile()
+
+    def entries(self, prefix: str) -> Iterator[StoredObject]:
+        """See Store.entries."""
+        with self._converting("list", prefix):
+            for key, size, modified, _ in self._bucket.keys(self._path(prefix)):
+                if not key.endswith("/"):
+                    yield StoredObject(key.removeprefix(self._bucket.prefix), size, modified / 1e9)
+
+    def refresh(self, key: str) -> None:
+        """See Store.refresh. S3 refuses to copy an object onto itself as it is, so it goes by another key."""
+        path, copy = self._path(key), self._path(COPIES + key)
+        with self._converting("refresh", key):
+            size = obstore.head(self._store, path)["size"]
+            if size > COPY_BYTES:
+                self._upload(path, obstore.get(self._store, path).stream(FRAME_BYTES), size)
+                return
+            obstore.copy(self._store, path, copy)
+            obstore.copy(self._store, copy, path)
+            obstore.delete(self._store, copy)
+
+    def delete(self, key: str) -> None:
+        """See Store.delete."""
+        with self._converting("delete", key), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, self._path(key))
+
+    def _path(self, key: str) -> str:
+        return self._bucket.prefix + key
+
+    def _put(self, key: str, data: bytes, mode: obstore.PutMode) -> None:
+        obstore.put(self._store, self._path(key), data, mode=mode, use_multipart=False)
+
+    def _put_new(self, key: str, data: bytes) -> bool:
+        try:
+            self._put(key, data, "create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except NotSupportedError:
+            if self._has(key):
+                return False
+            self._put(key, data, "overwrite")
+        return True
+
+    def _create_large(self, key: str, data: BinaryIO, size: int) -> bool:
+        if self._has(key):
+            return False
+        self._upload(self._path(key), data, size)
+        return True
+
+    def _upload(self, path: str, data: "BinaryIO | obstore.BytesStream", size: int) -> None:
+        part = max(FRAME_BYTES, -(-size // MAX_PARTS))
+        obstore.put(self._store, path, data, use_multipart=True, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+
+    def _has(self, key: str) -> bool:
+        try:
+            obstore.head(self._store, self._path(key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _converting(self, action: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except Failure as error:
+            raise converted(BadStore, action, f"{self.location.url}/{key}", error) from error
