@@ -41,6 +41,11 @@ class Copy:
         stamps = (part for file in self.files for part in (file.path, file.mtime_ns, file.token))
         return journal.job_key(self.source.url, *stamps, *self.known)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
     def perform(self, tools: Tools) -> list[bytes | Unreadable]:
         """The digest of each file; raises SourceChanged, InsufficientStorage, NotPermitted."""
         put = _write_below(Tree(self.into)) if self.into else _drain

@@ -11,11 +11,11 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from dsagent.core.errors import WorkerDied
@@ -47,7 +47,7 @@ class Tools:
         self._send = send
         self._lock = threading.Lock()  # a job may use threads
         self._bytes = self._files = 0
-        self._sent = time.monotonic()
+        self._sent = monotonic()
 
     def send(self, part: Any) -> None:
         """Sends a part of the job's result."""
@@ -59,9 +59,8 @@ class Tools:
         with self._lock:
             self._bytes += size
             self._files += files
-            now = time.monotonic()
-            if now - self._sent >= PROGRESS_SECONDS:
-                self._sent = now
+            if monotonic() - self._sent >= PROGRESS_SECONDS:
+                self._sent = monotonic()
                 self._tell()
 
     def flush(self) -> None:

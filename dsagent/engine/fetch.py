@@ -1,6 +1,6 @@
 """Fetching a version into a flight's folder: from a store's bundles, or from an unpacked source."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dsagent.core.entries import FILE, SYMLINK, Entry, Stamp
@@ -46,12 +46,11 @@ class Fetched:
     reused_files: int = 0
     directories: list[bytes] = field(default_factory=list)
 
-    def fetched(self, sizes: Iterable[int]) -> None:
-        """Counts files that were read from the source or store."""
-        for size in sizes:
-            self.fetched_files += 1
-            self.fetched_bytes += size
-            self.written_bytes += -(-size // self.block) * self.block
+    def fetched(self, size: int) -> None:
+        """Counts a file that was read from the source or store."""
+        self.fetched_files += 1
+        self.fetched_bytes += size
+        self.written_bytes += -(-size // self.block) * self.block
 
 
 class Fetch:
@@ -107,7 +106,7 @@ class Fetch:
         self, tree: Tree, plan: UnpackPlan, manifest: Manifest
     ) -> Iterator[tuple["_Links | None", Job | Finished]]:
         links = _Links()
-        for entry, old in beside(read_entries(self._local, manifest), self._donor_entries()):
+        for entry, old in self._beside_donor(read_entries(self._local, manifest)):
             if entry.kind != FILE:
                 self._make(tree, entry)
             elif self._donor and old and _same_file(entry, old):
@@ -116,8 +115,9 @@ class Fetch:
                     yield links, links.job(self._donor, self._into)
                     links = _Links()
             else:
-                self.result.fetched((entry.size,))
-                yield from ((None, self._unless_done(job)) for job in plan.add(entry))
+                self.result.fetched(entry.size)
+                for job in plan.add(entry):
+                    yield None, self._unless_done(job)
         yield from ((None, self._unless_done(job)) for job in plan.rest())
         if self._donor and links.entries:
             yield links, links.job(self._donor, self._into)
@@ -154,7 +154,7 @@ class Fetch:
         digests = self._staging.done.get(job.key)
         if digests is None:
             return job
-        self._crew.progress(sum(file.size for file in job.files), len(job.files))
+        self._crew.progress(job.size, len(job.files))
         return Finished(split_digests(digests))
 
     def _entries(self, location: Location, batch: Batch, contents: Sequence[bytes]) -> list[Entry]:
@@ -167,7 +167,7 @@ class Fetch:
                 same.add(known, known, stamp)
             else:
                 read.append(entry_of(stamp, content))
-                self.result.fetched((stamp.size,))
+                self.result.fetched(stamp.size)
         if self._donor and same.entries:
             for tag, message in self._crew.in_order([(same, same.job(self._donor, self._into))], 1):
                 self._copy_missing(location, tag, message.value)
@@ -178,7 +178,8 @@ class Fetch:
         """Reads files that could not be linked. Their content is what it was: the stamp says so, or it was read."""
         self.result.reused_files += len(links.entries) - len(missing)
         stamps = [links.stamps[index] for index in missing]
-        self.result.fetched(stamp.size for stamp in stamps)
+        for stamp in stamps:
+            self.result.fetched(stamp.size)
         jobs = ((job, job) for job in copy_jobs(location, stamps, [b""] * len(stamps), self._into))
         expected = iter([links.entries[index] for index in missing])
         for _, message in self._crew.in_order(jobs, AHEAD):
@@ -198,16 +199,21 @@ class Fetch:
     def _unpack_missing(self, location: Location, manifest: Manifest, missing: Sequence[Entry]) -> None:
         """Fetches files that could not be linked."""
         plan = self._unpack_plan(location, manifest)
-        self.result.fetched(entry.size for entry in missing)
-        jobs = [job for entry in missing for job in plan.add(entry)] + list(plan.rest())
+        jobs: list[Unpack] = []
+        for entry in missing:
+            self.result.fetched(entry.size)
+            jobs += plan.add(entry)
+        jobs += plan.rest()
         for _ in self._crew.in_order(((None, job) for job in jobs), AHEAD):
             pass
 
     def _unpack_plan(self, location: Location, manifest: Manifest) -> UnpackPlan:
         return UnpackPlan(location, manifest.bundles, self._into, self._journal)
 
-    def _donor_entries(self) -> Iterator[Entry]:
-        return read_entries(self._donor.store, self._donor.manifest) if self._donor else iter(())
+    def _beside_donor(self, entries: Iterator[Entry]) -> Iterator[tuple[Entry, Entry | None]]:
+        if self._donor is None:
+            return ((entry, None) for entry in entries)
+        return beside(entries, read_entries(self._donor.store, self._donor.manifest))
 
 
 class _Links:

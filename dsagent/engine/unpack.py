@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 import xxhash
 import zstandard
@@ -24,17 +23,14 @@ JOB_BYTES = 32 << 20
 JOB_FILES = 2_000
 # A version that was updated often refers to many bundles in turn; this many jobs are kept open at once.
 OPEN_JOBS = 64
+# Progress is told after so many files or bytes, because telling it takes as long as a system call.
+TELL_FILES = 50
+TELL_BYTES = 8 << 20
 
 
-class Wanted(NamedTuple):
-    """A file to be made from a bundle; `offset` is in the bundle's plain stream."""
-
-    path: bytes
-    executable: bool
-    size: int
-    mtime_ns: int
-    content: bytes
-    offset: int
+# A file to be made: path, executable, size, mtime_ns, content, offset in the bundle's plain stream. A plain tuple,
+# because a million of them are pickled.
+Wanted = tuple[bytes, bool, int, int, bytes, int]
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,12 @@ class Unpack:
     @property
     def key(self) -> str:
         """The job's name in the journal."""
-        return journal.job_key(self.bundle, self.files[0].offset, *(file.path for file in self.files))
+        return journal.job_key(self.bundle, self.files[0][-1], *(file[0] for file in self.files))
+
+    @property
+    def size(self) -> int:
+        """Plain bytes of its files."""
+        return sum(file[2] for file in self.files)
 
     def perform(self, tools: Tools) -> None:
         """Writes the files and compares each with its digest; what differs is fetched once more.
@@ -69,7 +70,7 @@ class Unpack:
                 f"{self.store.url}/{bundle_key(self.bundle)}",
                 "files differ from the manifest after a second reading",
                 "check the store (dsctl store check) and pack the source anew",
-                [file.path for file in bad],
+                [file[0] for file in bad],
             )
         journal.append(self.journal, self.key)
 
@@ -78,6 +79,7 @@ class Unpack:
     ) -> list[Wanted]:
         """Writes files and returns those that differ from their digest."""
         bad = []
+        size = count = 0
         with FrameReader(store, self.bundle, frames) as reader:
             for file in files:
                 try:
@@ -85,32 +87,39 @@ class Unpack:
                 except FrameError:
                     same = False
                 except OSError as error:
-                    raise tree.explain(file.path, error) from error
-                if same:
-                    tools.progress(file.size, 1)
-                else:
+                    raise tree.explain(file[0], error) from error
+                if not same:
                     bad.append(file)
+                    continue
+                size, count = size + file[2], count + 1
+                if count >= TELL_FILES or size >= TELL_BYTES:
+                    tools.progress(size, count)
+                    size = count = 0
+        tools.progress(size, count)
         return bad
 
 
 def _write_file(tree: Tree, file: Wanted, reader: "FrameReader") -> bool:
-    pieces = reader.pieces(file.offset, file.size)
-    first = next(pieces, b"")
-    fd = tree.create(file.path, file.executable)
+    """Makes one file; whether its content is what the manifest says."""
+    path, executable, size, mtime_ns, content, offset = file
+    data = reader.whole(offset, size)
+    fd = tree.create(path, executable)
     try:
-        write_all(fd, first)
-        if len(first) == file.size:
-            digest = xxhash.xxh3_128_digest(first)
+        if data is not None:
+            written = os.write(fd, data)
+            if written < size:
+                write_all(fd, data[written:])
+            same = xxhash.xxh3_128_digest(data) == content
         else:
-            digest = _write_rest(fd, first, pieces)
-        os.utime(fd, ns=(file.mtime_ns, file.mtime_ns))
+            same = _write_pieces(fd, reader.pieces(offset, size)) == content
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
     finally:
         os.close(fd)
-    return digest == file.content
+    return same
 
 
-def _write_rest(fd: int, first: bytes | memoryview, pieces: Iterable[bytes | memoryview]) -> bytes:
-    digest = xxhash.xxh3_128(first)
+def _write_pieces(fd: int, pieces: Iterable[memoryview]) -> bytes:
+    digest = xxhash.xxh3_128()
     for piece in pieces:
         write_all(fd, piece)
         digest.update(piece)
@@ -129,8 +138,9 @@ class FrameReader:
         self._key = bundle_key(bundle)
         self._frames = frames
         self._starts = [frame.start for frame in frames]
-        self._at = -1
+        # The frame that is decompressed now: its bytes, and where they begin and end in the plain stream.
         self._plain: memoryview = memoryview(b"")
+        self._begin = self._end = 0
         self._decompressor = zstandard.ZstdDecompressor()
         self._executor = ThreadPoolExecutor(1) if store.remote else None
         self._next: tuple[int, Future[bytes]] | None = None
@@ -142,20 +152,32 @@ class FrameReader:
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
 
+    def whole(self, offset: int, size: int) -> memoryview | None:
+        """The bytes from `offset` if they lie in one frame, else None; raises FrameError like `pieces`."""
+        if offset >= self._end or offset < self._begin:
+            if size == 0:
+                return self._plain[:0]
+            self._turn_to(offset)
+        at = offset - self._begin
+        return self._plain[at : at + size] if offset + size <= self._end else None
+
     def pieces(self, offset: int, size: int) -> Iterator[memoryview]:
         """The bytes from `offset`, a frame at a time; raises FrameError for a frame that is not as described."""
         while size > 0:
-            index = bisect_right(self._starts, offset) - 1
-            if index != self._at:
-                self._plain = memoryview(self._decode(index))
-                self._at = index
-            begin = offset - self._starts[index]
-            piece = self._plain[begin : begin + size]
-            if not piece:
-                raise FrameError
+            if not self._begin <= offset < self._end:
+                self._turn_to(offset)
+            piece = self._plain[offset - self._begin :][:size]
             yield piece
             offset += len(piece)
             size -= len(piece)
+
+    def _turn_to(self, offset: int) -> None:
+        index = bisect_right(self._starts, offset) - 1
+        frame = self._frames[index]
+        if not frame.start <= offset < frame.start + frame.plain:
+            raise FrameError
+        self._plain = memoryview(self._decode(index))
+        self._begin, self._end = frame.start, frame.start + frame.plain
 
     def _decode(self, index: int) -> bytes:
         frame = self._frames[index]
@@ -173,10 +195,8 @@ class FrameReader:
     def _fetch(self, index: int) -> bytes:
         if self._executor is None:
             return self._read(index)
-        if self._next is not None and self._next[0] == index:
-            stored = self._next[1].result()
-        else:
-            stored = self._read(index)
+        early = self._next is not None and self._next[0] == index
+        stored = self._next[1].result() if early and self._next else self._read(index)
         if index + 1 < len(self._frames):
             self._next = index + 1, self._executor.submit(self._read, index + 1)
         return stored
@@ -198,25 +218,23 @@ class UnpackPlan:
         self._into = into
         self._journal = journal_path
         self._starts = [[frame.start for frame in bundle.frames] for bundle in bundles]
-        self._opened: dict[int, list[Wanted]] = {}
-        self._limits: dict[int, int] = {}
+        self._opened: dict[int, _Opened] = {}
 
-    def add(self, entry: Entry) -> Iterator[Unpack]:
+    def add(self, entry: Entry) -> Sequence[Unpack]:
         """Adds a file; gives the jobs that are complete now."""
-        index, offset = entry.bundle, entry.offset
-        files = self._opened.get(index)
-        if files is not None and (offset >= self._limits[index] or offset < files[0].offset):
-            yield self._job(index)
-            files = None
-        if files is None:
-            if len(self._opened) >= OPEN_JOBS:
-                yield self._job(next(iter(self._opened)))
-            files = self._opened[index] = []
-            first = self._frame(index, offset).start
-            self._limits[index] = self._end(index, first + JOB_BYTES - 1)
-        files.append(Wanted(entry.path, entry.executable, entry.size, entry.mtime_ns, entry.content, offset))
-        if len(files) == JOB_FILES:
-            self._limits[index] = min(self._limits[index], self._end(index, offset))
+        index = entry.bundle
+        opened = self._opened.get(index)
+        if opened is not None and opened.begin <= entry.offset < opened.end:
+            opened.files.append(entry)
+            if len(opened.files) == JOB_FILES:
+                opened.end = min(opened.end, self._frame_end(index, entry.offset))
+            return ()
+        jobs = [] if opened is None else [self._job(index)]
+        if len(self._opened) >= OPEN_JOBS:
+            jobs.append(self._job(next(iter(self._opened))))
+        first = self._frame(index, entry.offset).start
+        self._opened[index] = _Opened(entry.offset, self._frame_end(index, first + JOB_BYTES - 1), [entry])
+        return jobs
 
     def rest(self) -> Iterator[Unpack]:
         """The jobs that are left."""
@@ -224,19 +242,33 @@ class UnpackPlan:
             yield self._job(next(iter(self._opened)))
 
     def _job(self, index: int) -> Unpack:
-        files = tuple(sorted(self._opened.pop(index), key=attrgetter("offset")))
-        starts = self._starts[index]
-        needed: dict[int, None] = {}
-        for file in files:
-            last = file.offset + max(0, file.size - 1)
-            needed.update(dict.fromkeys(range(bisect_right(starts, file.offset) - 1, bisect_right(starts, last))))
-        frames = tuple(self._bundles[index].frames[at] for at in sorted(needed))
-        return Unpack(self._store, self._bundles[index].digest, frames, files, self._into, self._journal)
+        entries = sorted(self._opened.pop(index).files, key=attrgetter("offset"))
+        files = tuple([(e.path, e.executable, e.size, e.mtime_ns, e.content, e.offset) for e in entries])
+        frames: dict[int, Frame] = {}
+        end = -1
+        for entry in entries:
+            last = entry.offset + entry.size - 1
+            if last >= end:
+                starts = self._starts[index]
+                for at in range(bisect_right(starts, entry.offset) - 1, bisect_right(starts, last)):
+                    frames[at] = self._bundles[index].frames[at]
+                    end = frames[at].start + frames[at].plain
+        return Unpack(
+            self._store, self._bundles[index].digest, tuple(frames.values()), files, self._into, self._journal
+        )
 
     def _frame(self, index: int, offset: int) -> Frame:
         return self._bundles[index].frames[bisect_right(self._starts[index], offset) - 1]
 
-    def _end(self, index: int, offset: int) -> int:
-        """Where the frame with `offset` ends."""
+    def _frame_end(self, index: int, offset: int) -> int:
         frame = self._frame(index, offset)
         return frame.start + frame.plain
+
+
+@dataclass
+class _Opened:
+    """A job that is being filled: where in the bundle's plain stream it begins and ends, and its files."""
+
+    begin: int
+    end: int
+    files: list[Entry]
