@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar, cast
 
 from dsagent.core.errors import WorkerDied
 from dsagent.core.ports import Location, Source, Store
@@ -192,21 +192,21 @@ class Crew:
         return task
 
     def _serve(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdin is not None and process.stdout is not None
+        stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         while True:
             task = self._tasks.get()
             try:
-                process.stdin.write(task.data)
-                process.stdin.flush()
-                self._relay(process, task)
+                stdin.write(task.data)
+                stdin.flush()
+                self._relay(stdout, task)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 if not self._closing:
                     task.replies.put(Failure(_died(process, error)))
                 return
 
-    def _relay(self, process: "subprocess.Popen[bytes]", task: _Task) -> None:
+    def _relay(self, stdout: IO[bytes], task: _Task) -> None:
         while True:
-            message = pickle.load(process.stdout)  # type: ignore[arg-type]  # noqa: S301 - our own worker wrote it
+            message = pickle.load(stdout)  # noqa: S301 - our own worker wrote it
             if isinstance(message, Done):
                 self.progress(message.bytes, message.files)
                 continue

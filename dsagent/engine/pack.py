@@ -7,7 +7,7 @@ import xxhash
 
 from dsagent.core import tarstream
 from dsagent.core.entries import FILE, NO_BUNDLE, Entry
-from dsagent.core.layout import bundle_key, stamps_key
+from dsagent.core.layout import bundle_key
 from dsagent.core.manifest import Bundle, Frame, Manifest
 from dsagent.core.plan import BundlePlan
 from dsagent.core.ports import Location, Store
@@ -30,11 +30,11 @@ class PackOptions:
 
 @dataclass(frozen=True)
 class Packed:
-    """A version in the store, how many bundles were written for it, and their stored bytes."""
+    """A version in the store, how many bundles were written for it, and the stamps its entries had."""
 
     manifest: Manifest
     new_bundles: int
-    stored_bytes: int
+    stamps: bytes
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Previous:
 def pack(
     listing: Listing, store: Store, dataset: str, previous: Previous, options: PackOptions, crew: Crew, ahead: int
 ) -> Packed:
-    """Writes bundles, shards, stamps and the manifest of what `listing` holds; the caller moves the pointer.
+    """Writes bundles, shards and the manifest of what `listing` holds; the caller adds stamps and moves the pointer.
 
     Raises SourceError naming every file that cannot be read, SourceChanged, and what the store raises.
     """
@@ -69,9 +69,7 @@ def pack(
         if unreadable:
             raise unreadable_error(source.url, unreadable)
         manifest = writer.finish(dataset, bundles.finish())
-    key = stamps_key(manifest.version, source.url)
-    store.replace(key, stamps.encode(), store.find(key))
-    return Packed(manifest, bundles.written, bundles.stored)
+    return Packed(manifest, bundles.written, stamps.encode())
 
 
 def _jobs(source: Location, cut: Iterable[Batch], level: int) -> Iterator[tuple[Batch, Job | Finished]]:
@@ -93,7 +91,7 @@ class _Bundles:
         self._bundles: list[Bundle | None] = []
         self._new: _NewBundle | None = None
         self._group = -1
-        self.written = self.stored = 0
+        self.written = 0
 
     def __enter__(self) -> "_Bundles":
         return self
@@ -115,10 +113,9 @@ class _Bundles:
                 entries.append(self._refer(entry))
                 continue
             stamp, known, one = next(unread)
-            if one.offset is None:
-                assert known is not None
+            if known is not None and one.offset is None:
                 entries.append(self._refer(known))
-            elif stamp.kind != FILE:
+            elif stamp.kind != FILE or one.offset is None:
                 entries.append(entry_of(stamp, one.content))
             else:
                 new = self._current(batch)
@@ -142,10 +139,10 @@ class _Bundles:
         return entry._replace(bundle=self._referred[entry.bundle])
 
     def _current(self, batch: Batch) -> "_NewBundle":
-        assert batch.group is not None
-        if self._new is None or batch.group.bundle != self._group:
+        group = batch.group.bundle if batch.group else self._group
+        if self._new is None or group != self._group:
             self._close()
-            self._group = batch.group.bundle
+            self._group = group
             self._new = _NewBundle(self._store, len(self._bundles))
             self._bundles.append(None)  # its place; what it is called is known when it is whole
         return self._new
@@ -157,7 +154,6 @@ class _Bundles:
         bundle, created = self._new.finish(self._store)
         self._bundles[self._new.index] = bundle
         self.written += created
-        self.stored += bundle.stored if created else 0
         self._new = None
 
 

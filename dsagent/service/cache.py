@@ -16,6 +16,7 @@ from dsagent.service.flight import Flight, flight
 from dsagent.service.leases import add_lease, hold
 from dsagent.service.node import Node, step
 from dsagent.service.origins import CacheRequest, Origin, new_space, resolve
+from dsagent.service.pack import pack_cached
 from dsagent.service.publish import publish, renew_stamps
 from dsagent.service.recovery import recover
 from dsagent.service.results import CachePlan, CacheResult, Evicted, Outcome
@@ -48,6 +49,8 @@ def cache(node: Node, request: CacheRequest) -> CacheResult:
         present = _Present(version) if version else _fly(node, origin, request, cached)
         try:
             lease = _lease(node, request, present.version)
+            if request.pack_to:
+                pack_cached(node, present.version, request.pack_to)
         except NotCached:  # evicted after it was found and before it was leased
             continue
         return _result(node, origin, present, lease, time.perf_counter() - started)

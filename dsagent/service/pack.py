@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 
 from dsagent.core.datasets import dataset_key, name_from_source
 from dsagent.core.errors import BadStore, UsageError
-from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key
+from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key, stamps_key
 from dsagent.core.manifest import Manifest, encode_pointer, encode_store
-from dsagent.core.ports import Location, Store
+from dsagent.core.ports import CachedVersion, Location, Store
 from dsagent.engine.changes import Known, known_entries
 from dsagent.engine.crew import Crew
 from dsagent.engine.manifests import read_entries, read_manifest
 from dsagent.engine.pack import PackOptions, Previous
 from dsagent.engine.pack import pack as pack_listing
 from dsagent.engine.scan import Listing
-from dsagent.service.node import Meter, Opens, step
+from dsagent.service.leases import hold
+from dsagent.service.node import Meter, Node, Opens, step
 from dsagent.service.origins import current_version, store_dataset
 from dsagent.service.results import PackResult
 
@@ -49,17 +50,17 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
     source = open_.source(request.source)
     with Crew(workers, open_, meter.advance) as crew:
         crew.start()
-        dataset = _store_for(open_, store, request)
+        dataset = _store_for(open_, store, request.name or name_from_source(request.source.url), request.name)
         step("scan")
         listing = Listing(source, request.skip_special)
         step("pack")
         meter.start("pack", dataset, listing.totals.bytes, listing.totals.files)
+        ahead = FRAMES_AHEAD_PER_WORKER * workers
         previous = _previous(store, source.location.url)
-        packed = pack_listing(
-            listing, store, dataset, previous, request.options, crew, FRAMES_AHEAD_PER_WORKER * workers
-        )
+        packed = pack_listing(listing, store, dataset, previous, request.options, crew, ahead)
         meter.stop()
     step("publish")
+    _put_stamps(store, packed.manifest.version, source.location.url, packed.stamps)
     _point(store, packed.manifest.version)
     totals = packed.manifest.totals
     return PackResult(
@@ -75,18 +76,47 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
     )
 
 
-def _store_for(open_: Opens, store: Store, request: PackRequest) -> str:
-    """The dataset that the store is for; makes the store if there is none."""
-    existing = store_dataset(open_, request.store)
+def pack_cached(node: Node, version: CachedVersion, location: Location) -> None:
+    """Puts a version that is on this node into a store, unless it is the current one there already.
+
+    The files are read from the local disk; the store gets the stamps that they have at the version's source.
+    """
+    step("pack")
+    store = node.open.store(location)
+    dataset = _store_for(node.open, store, version.dataset.name, version.dataset.name)
+    if store.find(POINTER_KEY) is not None and current_version(store) == version.version:
+        return
+    data = node.open.source(Location(str(node.data(version))))
+    lease = hold(node, version, "pack")
+    try:
+        with Crew(node.workers, node.open, node.meter.advance) as crew:
+            listing = Listing(data, skip_special=False)
+            node.meter.start("pack", dataset, listing.totals.bytes, listing.totals.files)
+            ahead = FRAMES_AHEAD_PER_WORKER * node.workers
+            previous = _previous(store, data.location.url)
+            packed = pack_listing(listing, store, dataset, previous, PackOptions(), crew, ahead)
+            node.meter.stop()
+    finally:
+        lease.release()
+    if stamps := node.manifest_store(version).find(stamps_key(version.version, version.source)):
+        _put_stamps(store, packed.manifest.version, version.source, stamps)
+    _point(store, packed.manifest.version)
+
+
+def _store_for(open_: Opens, store: Store, name: str, asked: str | None) -> str:
+    """The dataset that the store is for; makes the store, for `name`, if there is none.
+
+    Raises UsageError if it is for another than the one `asked` for.
+    """
+    existing = store_dataset(open_, store.location)
     if existing is None:
-        name = dataset_key(request.name or name_from_source(request.source.url)).name
-        store.create(STORE_KEY, encode_store(name))  # another packer may be first: its name counts
-        existing = store_dataset(open_, request.store)
-    if existing is None or (request.name or existing) != existing:
+        store.create(STORE_KEY, encode_store(dataset_key(name).name))  # another packer may be first: its name counts
+        existing = store_dataset(open_, store.location)
+    if existing is None or (asked or existing) != existing:
         raise UsageError(
             "pack into",
             store.location.url,
-            f"it holds the versions of {existing!r}, not of {request.name!r}",
+            f"it holds the versions of {existing!r}, not of {asked!r}",
             "use a store of its own for each dataset",
         )
     return existing
@@ -122,6 +152,11 @@ def _living(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
                 live[entry.bundle] += entry.size + 512
         sparse = {i for i, bundle in enumerate(manifest.bundles) if live[i] < LIVE_SHARE * bundle.plain}
     return (known for known in known_entries(store, manifest, source) if known.entry.bundle not in sparse)
+
+
+def _put_stamps(store: Store, version: str, source: str, stamps: bytes) -> None:
+    key = stamps_key(version, source)
+    store.replace(key, stamps, store.find(key))  # if another packer is faster, its stamps are as good
 
 
 def _point(store: Store, version: str) -> None:
