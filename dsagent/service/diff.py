@@ -1,0 +1,80 @@
+"""`diff`: which files differ between two of: source, store, cached dataset."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dsagent.core.datasets import check_version, is_name
+from dsagent.core.entries import DIRECTORY, Entry
+from dsagent.core.errors import NotCached, UsageError
+from dsagent.core.join import outer
+from dsagent.core.ports import Location
+from dsagent.engine.crew import Crew
+from dsagent.engine.fetch import hash_source
+from dsagent.engine.manifests import read_entries, read_manifest
+from dsagent.engine.scan import Listing
+from dsagent.service.node import Node, step
+from dsagent.service.origins import current_version, store_dataset
+from dsagent.service.results import DiffResult
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: `name` or `name@version` of what is cached, else a source, a store, or
+    `STORE@version`; `options` open it.
+    """
+
+    text: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+def diff(node: Node, a: Side, b: Side) -> DiffResult:
+    """The files and symlinks by which `b` differs from `a`; sources are read whole, the others by their manifests.
+
+    Raises SourceError, SourceChanged, BadStore, NotCached.
+    """
+    step("compare")
+    added: list[bytes] = []
+    removed: list[bytes] = []
+    changed: list[bytes] = []
+    with Crew(node.workers, node.open, node.meter.advance) as crew:
+        for old, new in outer(_entries(node, a, crew), _entries(node, b, crew)):
+            if old is None or new is None:
+                (added if old is None else removed).append((old or new).path)  # type: ignore[union-attr]
+            elif _facts(old) != _facts(new):
+                changed.append(new.path)
+    return DiffResult(a.text, b.text, added, removed, changed)
+
+
+def _facts(entry: Entry) -> tuple[str, bool, int, bytes]:
+    return entry.kind, entry.executable, entry.size, entry.content
+
+
+def _entries(node: Node, side: Side, crew: Crew) -> Iterator[Entry]:
+    return (entry for entry in _all_entries(node, side, crew) if entry.kind != DIRECTORY)
+
+
+def _all_entries(node: Node, side: Side, crew: Crew) -> Iterable[Entry]:
+    cached = _cached(node, side.text)
+    if cached is not None:
+        return cached
+    place, at, version = side.text.rpartition("@xxh3:")
+    location = Location(place if at else side.text, side.options)
+    if store_dataset(node.open, location) is not None:
+        store = node.open.store(location)
+        wanted = check_version(f"xxh3:{version}") if at else current_version(store)
+        return read_entries(store, read_manifest(store, wanted))
+    return hash_source(Listing(node.open.source(Location(side.text, side.options)), skip_special=False), crew)
+
+
+def _cached(node: Node, text: str) -> Iterator[Entry] | None:
+    """The entries of a cached dataset; None if `text` means something else."""
+    if is_name(text) and not os.path.lexists(text):
+        version = node.find(text)
+    else:
+        try:
+            version = node.find(text)
+        except (NotCached, UsageError):
+            return None
+    store = node.manifest_store(version)
+    return read_entries(store, read_manifest(store, version.version))
