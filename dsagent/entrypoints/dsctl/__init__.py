@@ -21,7 +21,7 @@ def main() -> int:
 
         start = Start(stopping, arguments.separated)
         try:
-            invoke(list(arguments.ordered) or ["--help"], start)
+            invoke(list(arguments.ordered) or ["--help"], arguments.verb, start)
         except typer.Exit as exit_:
             return exit_.exit_code
         finally:

@@ -1,25 +1,62 @@
-"""The verbs of dsctl, put together."""
+"""The verbs of dsctl, put together. Only the module of the verb that is asked for is loaded."""
+
+from importlib import import_module
+from typing import Any
 
 import typer
 
-from dsagent.entrypoints.dsctl import fill, run
 from dsagent.entrypoints.dsctl.options import Start, every_verb, example
 
+MODULES = {
+    "pack": "fill",
+    "cache": "fill",
+    "run": "run",
+    "ls": "look",
+    "path": "look",
+    "df": "look",
+    "verify": "keep",
+    "evict": "keep",
+    "diff": "look",
+    "doctor": "keep",
+    "completion": "completion",
+    "_complete": "completion",
+}
+GROUPS = {
+    "lease": ("Who uses which dataset, until when.", ("add", "renew", "release", "ls")),
+    "store": ("Look after a store.", ("check", "forget", "prune")),
+}
 
-def invoke(arguments: list[str], start: Start) -> None:
+
+def invoke(arguments: list[str], verb: str, start: Start) -> None:
     """Parses the arguments and runs their verb; raises what it raises, and the parser's own errors."""
-    command = typer.main.get_command(_verbs())
+    command = make_command(verb)
     with command.make_context("dsctl", arguments, obj=start) as context:
         command.invoke(context)
 
 
-def _verbs() -> typer.Typer:
+def make_command(verb: str = "") -> Any:
+    """The command line with this verb, or with all if there is no such verb."""
+    app = _group(example("dsctl cache /mnt/nfs/imagenet", "dsctl run imagenet -- python train.py"))
+    known = verb in MODULES or verb in GROUPS
+    for name, module in MODULES.items():
+        if not known or name == verb:
+            _add(app, module, name, name)
+    for name, (text, verbs) in GROUPS.items():
+        if not known or name == verb:
+            group = typer.Typer(rich_markup_mode=None)
+            for one in verbs:
+                _add(group, name, one, one)
+            app.add_typer(group, name=name, help=text, epilog=example(f"dsctl {name} {verbs[0]} --help"))
+    return typer.main.get_command(app)
+
+
+def _group(epilog: str) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.callback(epilog=example("dsctl cache /mnt/nfs/imagenet", "dsctl run imagenet -- python train.py"))(every_verb)
-    verb = app.command
-    verb(epilog=example("dsctl pack /mnt/nfs/imagenet /mnt/nfs/stores/imagenet"))(fill.pack)
-    verb(
-        epilog=example("dsctl cache /mnt/nfs/stores/imagenet", "dsctl cache s3://data/coco --lease me --lease-for 8h")
-    )(fill.cache)
-    verb(epilog=example("dsctl run imagenet,s3://data/coco -- torchrun train.py"))(run.run)
+    app.callback(epilog=epilog)(every_verb)
     return app
+
+
+def _add(app: typer.Typer, module_name: str, function: str, name: str) -> None:
+    module = import_module(f"dsagent.entrypoints.dsctl.{module_name}")
+    hidden = name.startswith("_")
+    app.command(name, epilog=module.EXAMPLES[name], hidden=hidden)(getattr(module, function.lstrip("_")))

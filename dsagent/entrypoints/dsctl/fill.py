@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsagent.core.quantities import human_count, human_duration, human_size, parse_duration, parse_size
-from dsagent.entrypoints.dsctl.options import DryRun, SkipSpecial, StorageOption
+from dsagent.entrypoints.dsctl.options import DryRun, SkipSpecial, StorageOption, example
 from dsagent.entrypoints.dsctl.render import View, pairs
 from dsagent.entrypoints.dsctl.session import Session, location
 from dsagent.service.results import CachePlan, CacheResult, Evicted, PackResult
@@ -37,14 +37,14 @@ def pack(  # noqa: PLR0913 - one parameter an option
     """Pack a tree into a store; a second run packs only what changed."""
     from dsagent.engine.pack import PackOptions  # noqa: PLC0415 - slow to import
     from dsagent.service.pack import PackRequest, pack  # noqa: PLC0415
-    from dsagent.wiring import Wiring, default_workers  # noqa: PLC0415
+    from dsagent.wiring import default_workers  # noqa: PLC0415
 
     session: Session = context.obj
     options = PackOptions(files_per_bundle, parse_size(bundle_bytes), level)
     request = PackRequest(
         location(source, storage_option), location(store, storage_option), name, options, skip_special
     )
-    result = pack(Wiring(), session.meter, workers or default_workers(), request)
+    result = pack(session.opener, session.meter, workers or default_workers(), request)
     _say_skipped(session, result.skipped_special)
     session.show(View(result, lambda _: _packed(result), [f"{result.dataset}@{result.version}"]))
 
@@ -149,3 +149,9 @@ def _evicted(evicted: Sequence[Evicted]) -> str:
 def _say_skipped(session: Session, count: int) -> None:
     if count:
         session.note(f"{human_count(count)} special entries were left out")
+
+
+EXAMPLES = {
+    "pack": example("dsctl pack /mnt/nfs/imagenet /mnt/nfs/stores/imagenet"),
+    "cache": example("dsctl cache /mnt/nfs/stores/imagenet", "dsctl cache s3://data/coco --lease me --lease-for 8h"),
+}

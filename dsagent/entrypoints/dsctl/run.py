@@ -10,7 +10,7 @@ import typer
 
 from dsagent.core.errors import DsagentError, UsageError
 from dsagent.entrypoints.dsctl.failure import prepare_for_exec, report
-from dsagent.entrypoints.dsctl.options import StorageOption
+from dsagent.entrypoints.dsctl.options import StorageOption, example
 from dsagent.entrypoints.dsctl.render import Output
 from dsagent.entrypoints.dsctl.session import Session, location
 
@@ -59,3 +59,6 @@ def _refused(session: Session, program: str, error: OSError) -> int:
     sys.stdout.flush()
     report(dataclasses.replace(problem, exit_code=code), session.output is Output.JSON)
     return code
+
+
+EXAMPLES = {"run": example("dsctl run imagenet,s3://data/coco -- torchrun train.py")}

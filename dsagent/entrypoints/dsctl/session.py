@@ -15,6 +15,7 @@ from dsagent.service.settings import Flags, Settings, load_settings
 if TYPE_CHECKING:
     from dsagent.entrypoints.dsctl.progress import ProgressStyle
     from dsagent.service.node import Meter, Node
+    from dsagent.wiring import Wiring
 
 log = logging.getLogger("dsagent")
 
@@ -52,6 +53,13 @@ class Session:
         from dsagent.wiring import local_node  # noqa: PLC0415 - a help text needs none
 
         return local_node(self.settings, self.meter)
+
+    @cached_property
+    def opener(self) -> "Wiring":
+        """Opens sources and stores."""
+        from dsagent.wiring import Wiring  # noqa: PLC0415 - a help text needs none
+
+        return Wiring()
 
     def show(self, view: View) -> None:
         """Writes the result."""

@@ -1,0 +1,107 @@
+"""dsctl completion: scripts for shells, and the candidates that they ask for."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from dsagent.core.errors import DsagentError
+from dsagent.entrypoints.dsctl.arguments import hoist
+from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.session import Session
+from dsagent.service.settings import Flags
+
+TAKE_DATASETS = ("run", "path", "verify", "evict", "diff", "lease")
+
+BASH = r"""_dsctl() {
+    local IFS=$'\n'
+    COMPREPLY=($("$1" _complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o bashdefault -o default -F _dsctl dsctl
+"""
+ZSH = r"""#compdef dsctl
+_dsctl() {
+    local -a found
+    found=("${(@f)$("${words[1]}" _complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -a found; else _files; fi
+}
+compdef _dsctl dsctl
+"""
+FISH = r"""function __dsctl_complete
+    set -l words (commandline -opc) (commandline -ct)
+    $words[1] _complete -- $words[2..-1] 2>/dev/null
+end
+complete -c dsctl -a '(__dsctl_complete)'
+"""
+
+
+class Shell(StrEnum):
+    """Shells for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print a script that lets a shell complete verbs, options and datasets."""
+    sys.stdout.write({Shell.BASH: BASH, Shell.ZSH: ZSH, Shell.FISH: FISH}[shell])
+
+
+def complete(
+    context: typer.Context,
+    words: Annotated[list[str] | None, typer.Argument(metavar="-- WORD…", help="What was typed after dsctl.")] = None,
+) -> None:
+    """Print what may stand in place of the last word."""
+    *before, prefix = [word for word in words or [""] if word != "="] or [""]  # bash splits --output=json at the =
+    session: Session = context.obj
+    sys.stdout.writelines(f"{found}\n" for found in _candidates(session, before, prefix))
+
+
+def _candidates(session: Session, before: list[str], prefix: str) -> Iterable[str]:
+    head, comma, last = prefix.rpartition(",")
+    return [head + comma + found for found in sorted(_possible(session, before, prefix)) if found.startswith(last)]
+
+
+def _possible(session: Session, before: list[str], prefix: str) -> Iterable[str]:
+    from dsagent.entrypoints.dsctl.app import make_command  # noqa: PLC0415 - it imports this module
+
+    if "--" in before:
+        return ()
+    arguments = hoist(before)
+    top = make_command(arguments.verb)
+    command = _subcommand(top, before)
+    option = next((p for p in [*top.params, *command.params] if before and before[-1] in p.opts), None)
+    if option is not None and not getattr(option, "is_flag", False):
+        return getattr(option.type, "choices", ())
+    if prefix.startswith("-"):
+        return [name for p in [*top.params, *command.params] for name in p.opts if name.startswith(prefix)]
+    if getattr(command, "commands", None):
+        return [name for name, found in command.commands.items() if not found.hidden]
+    if arguments.verb == "completion":
+        return [shell.value for shell in Shell]
+    return _datasets(session, arguments.ordered) if arguments.verb in TAKE_DATASETS else ()
+
+
+def _subcommand(command: Any, before: Sequence[str]) -> Any:
+    """The command that the words lead to."""
+    for word in before:
+        command = getattr(command, "commands", {}).get(word, command)
+    return command
+
+
+def _datasets(session: Session, typed: Sequence[str]) -> Iterable[str]:
+    if "--root" in typed[:-1]:
+        session.flags = Flags(root=typed[typed.index("--root") + 1])
+    try:
+        return {str(version.dataset) for version in session.node.shown()}
+    except DsagentError:  # a shell has no place for it
+        return ()
+
+
+EXAMPLES = {
+    "completion": example("source <(dsctl completion bash)"),
+    "_complete": example("dsctl _complete -- path ima"),
+}

@@ -1,0 +1,105 @@
+"""dsctl verify, evict and doctor: keeping a node's cache in order."""
+
+from typing import Annotated
+
+import typer
+
+from dsagent.core.errors import DigestMismatch, DsagentError, UsageError, show_path
+from dsagent.core.quantities import human_count, human_duration, human_size, parse_size
+from dsagent.entrypoints.dsctl.options import DryRun, StorageOption, example
+from dsagent.entrypoints.dsctl.render import View, pairs, short, table
+from dsagent.entrypoints.dsctl.session import Session, location
+from dsagent.service.results import EvictResult, VerifyResult
+
+
+def verify(
+    context: typer.Context,
+    dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
+    repair: Annotated[bool, typer.Option("--repair", help="Fetch bad files anew.")] = False,
+    storage_option: StorageOption = None,
+) -> None:
+    """Re-read every file of a dataset and compare it with the manifest; exit code 5 if one is bad."""
+    from dsagent.service.verify import verify  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    result = verify(session.node, dataset, repair, location(dataset, storage_option).options)
+    session.show(View(result, lambda _: _verified(result), [f"{result.dataset}@{result.version}"]))
+    if len(result.bad) > result.repaired:
+        raise DigestMismatch(
+            "verify",
+            f"{result.dataset}@{result.version}",
+            f"{len(result.bad) - result.repaired} of its {human_count(result.files)} files are bad",
+            f"fetch them anew: dsctl verify {result.dataset} --repair",
+            [bad.path for bad in result.bad],
+        )
+
+
+def _verified(result: VerifyResult) -> list[str]:
+    return [
+        *(f"{show_path(bad.path)}: {bad.problem}" for bad in result.bad),
+        *pairs(
+            {
+                "dataset": result.dataset,
+                "version": result.version,
+                "files": human_count(result.files),
+                "bad": human_count(len(result.bad)),
+                "repaired": human_count(result.repaired),
+                "time": human_duration(result.seconds),
+            }
+        ),
+    ]
+
+
+def evict(
+    context: typer.Context,
+    dataset: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A dataset, or NAME@VERSION.")] = None,
+    need: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Remove what is longest unused until so much is free.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also under leases by time.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Remove a dataset, or as many as it takes until SIZE is free. What a process uses is never removed."""
+    from dsagent.service.evict import evict, evict_need  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    if (dataset is None) == (need is None):
+        raise UsageError("run", "dsctl evict", "it takes NAME or --need SIZE, and not both", "see dsctl evict --help")
+    if need is not None and force:
+        raise UsageError("run", "dsctl evict", "--force goes with NAME only", "see dsctl evict --help")
+    if need is not None:
+        result = evict_need(session.node, parse_size(need), dry_run)
+    else:
+        result = evict(session.node, dataset or "", force, dry_run)
+    session.show(View(result, lambda _: _evicted(result), [f"{e.dataset}@{e.version}" for e in result.evicted]))
+
+
+def _evicted(result: EvictResult) -> list[str]:
+    would = "would be " if result.dry_run else ""
+    return [
+        *(f"{one.dataset}@{short(one.version)} {would}evicted ({human_size(one.bytes)})" for one in result.evicted),
+        f"{human_size(result.freed_bytes)} {would}freed",
+    ]
+
+
+def doctor(
+    context: typer.Context,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the catalog anew from what is on the disk.")] = False,
+) -> None:
+    """Look at the filesystem, limits and leftovers, and say what to do; exit code 1 if something is wrong."""
+    from dsagent.service.doctor import doctor  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    findings = doctor(session.node, rebuild)
+    rows = [[found.status, found.name, found.detail, found.advice] for found in findings]
+    session.show(View({"checks": findings}, lambda _: table(["STATUS", "CHECK", "DETAIL", "ADVICE"], rows)))
+    failed = [found.name for found in findings if found.status == "fail"]
+    if failed:
+        raise DsagentError("vouch for", str(session.node.root), f"{', '.join(failed)} failed", "see the advice")
+
+
+EXAMPLES = {
+    "verify": example("dsctl verify imagenet --repair"),
+    "evict": example("dsctl evict imagenet", "dsctl evict --need 500G --dry-run"),
+    "doctor": example("dsctl doctor -o json"),
+}

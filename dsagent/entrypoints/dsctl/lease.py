@@ -1,0 +1,77 @@
+"""dsctl lease: who uses what, until when."""
+
+from typing import Annotated
+
+import typer
+
+from dsagent.core.quantities import parse_duration
+from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.render import View, pairs, rfc3339, short, table
+from dsagent.entrypoints.dsctl.session import Session
+from dsagent.service.results import LeaseInfo
+
+Duration = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long from now.")]
+Wanted = Annotated[str, typer.Argument(metavar="NAME_OR_ID", help="A dataset, NAME@VERSION, or a lease's id.")]
+Owner = Annotated[str | None, typer.Option(help="Whose lease, where a dataset has several.")]
+
+
+def add(
+    context: typer.Context,
+    dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
+    owner: Annotated[str, typer.Option(help="Who uses it.")],
+    duration: Duration = "2h",
+) -> None:
+    """Keep a dataset from eviction for some time."""
+    from dsagent.service.leases import add  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    _show(session, add(session.node, dataset, owner, parse_duration(duration)))
+
+
+def renew(context: typer.Context, wanted: Wanted, owner: Owner = None, duration: Duration = "2h") -> None:
+    """Let a lease end later, or sooner."""
+    from dsagent.service.leases import renew  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    _show(session, renew(session.node, wanted, owner, parse_duration(duration)))
+
+
+def release(context: typer.Context, wanted: Wanted, owner: Owner = None) -> None:
+    """End a lease."""
+    from dsagent.service.leases import release  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    _show(session, release(session.node, wanted, owner))
+
+
+def ls(context: typer.Context) -> None:
+    """List all leases; those without an end are held by running processes."""
+    from dsagent.service.leases import list_leases  # noqa: PLC0415 - slow to import
+
+    session: Session = context.obj
+    leases = list_leases(session.node)
+    headers = ["OWNER", "DATASET", "VERSION", "EXPIRES", "ID"]
+
+    def lines(wide: bool) -> list[str]:
+        return table(
+            headers, [[i.owner, i.dataset, i.version if wide else short(i.version), _end(i), i.id] for i in leases]
+        )
+
+    session.show(View(leases, lines, [f"{info.dataset}@{info.version}" for info in leases]))
+
+
+def _show(session: Session, info: LeaseInfo) -> None:
+    fields = {"owner": info.owner, "dataset": info.dataset, "version": info.version, "expires": _end(info)}
+    session.show(View(info, lambda _: pairs({**fields, "id": info.id}), [f"{info.dataset}@{info.version}"]))
+
+
+def _end(info: LeaseInfo) -> str:
+    return rfc3339(info.expires) if info.expires is not None else "with its process"
+
+
+EXAMPLES = {
+    "add": example("dsctl lease add imagenet --owner alice --for 8h"),
+    "renew": example("dsctl lease renew imagenet --owner alice --for 8h"),
+    "release": example("dsctl lease release imagenet --owner alice"),
+    "ls": example("dsctl lease ls -o json"),
+}
