@@ -11,10 +11,10 @@ from itertools import islice
 from typing import BinaryIO
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 
 from dsagent.adapters.keyorder import KeyTree, Record, in_path_order
-from dsagent.adapters.s3 import Bucket, Failure, Listed, converted
+from dsagent.adapters.s3 import Bucket, Failure, Listed, converted, is_beyond_end
 from dsagent.core.entries import Stamp, find_bad_path
 from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, show_path
 from dsagent.core.manifest import FRAME_BYTES
@@ -160,7 +160,12 @@ class ObjectStore:
         with self._converting("read", key):
             end = {"offset": offset} if length is None else (offset, offset + length)
             options: obstore.GetOptions = {"range": end} if offset or length is not None else {}  # type: ignore[typeddict-item]
-            return obstore.get(self._store, self._path(key), options=options).bytes().to_bytes()
+            try:
+                return obstore.get(self._store, self._path(key), options=options).bytes().to_bytes()
+            except GenericError as error:
+                if is_beyond_end(error):
+                    return b""
+                raise
 
     def create(self, key: str, data: bytes | BinaryIO) -> bool:
         """See Store.create."""
@@ -187,7 +192,7 @@ class ObjectStore:
                 self._put(key, data, mode)
             except (FileNotFoundError, PreconditionError):
                 return False
-            except NotSupportedError:
+            except NotImplementedError:
                 self._put(key, data, "overwrite")
             return True
 
@@ -222,15 +227,15 @@ class ObjectStore:
     def _path(self, key: str) -> str:
         return self._bucket.prefix + key
 
-    def _put(self, key: str, data: bytes, mode: obstore.PutMode) -> None:
+    def _put(self, key: str, data: bytes, mode: "obstore.PutMode") -> None:
         obstore.put(self._store, self._path(key), data, mode=mode, use_multipart=False)
 
     def _put_new(self, key: str, data: bytes) -> bool:
         try:
             self._put(key, data, "create")
-        except (AlreadyExistsError, PreconditionError):
+        except (AlreadyExistsError, GenericError, PreconditionError):
             return False
-        except NotSupportedError:
+        except NotImplementedError:
             if self._has(key):
                 return False
             self._put(key, data, "overwrite")

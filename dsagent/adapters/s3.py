@@ -5,6 +5,7 @@ a folder made by a console could not be told from an empty file, and stops at th
 express.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -143,7 +144,7 @@ class Bucket:
         """All keys that begin with `prefix`, in the store's order; the next page is asked for meanwhile."""
         http = URLLib3Session(self._authority or True, get_environ_proxies(self._base), timeout=REQUEST_SECONDS)
         parameters = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
-        with ThreadPoolExecutor(1) as executor:
+        with contextlib.closing(http), ThreadPoolExecutor(1) as executor:
             page = executor.submit(self._page, http, parameters)
             while True:
                 answer = page.result()
@@ -210,6 +211,11 @@ def converted(failure: type[DsagentError], action: str, subject: str, error: Bas
     if _FULL.search(text):
         return InsufficientStorage(action, subject, cause, "raise the quota, or delete what is not needed")
     return failure(action, subject, cause, "check the URL, AWS_ENDPOINT_URL and AWS_REGION")
+
+
+def is_beyond_end(error: BaseError) -> bool:
+    """Whether a range was asked for that begins where the object has ended already."""
+    return "<Code>InvalidRange<" in str(error) or "416 Range Not Satisfiable" in str(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,78 @@
+"""The node in memory: its catalog, disk and clock."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from dsagent.core.ports import CachedVersion, Decision, Reservation
+from dsagent.core.space import Disk, Space
+
+
+class ManualClock:
+    """Stands still until it is advanced."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, by: timedelta) -> None:
+        assert by >= timedelta()
+        self._now += by
+
+
+class FixedDisk:
+    """A filesystem of which tests say what it has."""
+
+    def __init__(self, total: Space, free: Space, block: int = 4096, kind: str = "ext4") -> None:
+        self.disk = Disk(total, free, block, kind)
+
+    def measure(self) -> Disk:
+        return self.disk
+
+
+class MemoryCatalog:
+    """A catalog whose decisions are copies, kept if they end well."""
+
+    def __init__(self) -> None:
+        self._state = _State({}, {})
+        self._lock = threading.Lock()
+        self._decider: int | None = None
+
+    def versions(self) -> list[CachedVersion]:
+        return sorted(self._state.versions.values(), key=lambda version: (version.published, version.id))
+
+    def reservations(self) -> list[Reservation]:
+        return [self._state.reservations[flight] for flight in sorted(self._state.reservations)]
+
+    @contextmanager
+    def decide(self) -> Iterator[Decision]:
+        assert self._decider != threading.get_ident(), "decisions do not nest"
+        with self._lock:
+            self._decider = threading.get_ident()
+            try:
+                open_state = _State(dict(self._state.versions), dict(self._state.reservations))
+                yield open_state
+                self._state = open_state
+            finally:
+                self._decider = None
+
+
+class _State:
+    def __init__(self, versions: dict[str, CachedVersion], reservations: dict[str, Reservation]) -> None:
+        self.versions = versions
+        self.reservations = reservations
+
+    def add(self, version: CachedVersion) -> None:
+        self.versions[version.id] = version
+
+    def remove(self, version_id: str) -> None:
+        self.versions.pop(version_id, None)
+
+    def reserve(self, reservation: Reservation) -> None:
+        self.reservations[reservation.flight] = reservation
+
+    def release(self, flight: str) -> None:
+        self.reservations.pop(flight, None)
