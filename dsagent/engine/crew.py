@@ -5,6 +5,7 @@ the caller's unguarded script again and are forbidden inside a DataLoader's work
 pipes. One thread of the parent serves each worker, so that a reply is taken as soon as it is there.
 """
 
+import contextlib
 import os
 import pickle
 import queue
@@ -129,16 +130,19 @@ class Crew:
         self._workers = workers if sys.executable else 0
         self._opener = opener
         self._inherit = inherit
-        self._tasks: queue.Queue[_Task] = queue.Queue()
+        self._tasks: queue.Queue[_Task | None] = queue.Queue()
         self._closing = False
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Starts the workers, so that they load what they need while the work is still being planned."""
         while len(self._processes) < self._workers:
             process = _start(self._inherit)
+            thread = threading.Thread(target=self._serve, args=(process,), daemon=True)
             self._processes.append(process)
-            threading.Thread(target=self._serve, args=(process,), daemon=True).start()
+            self._threads.append(thread)
+            thread.start()
 
     def __enter__(self) -> "Crew":
         return self
@@ -173,8 +177,13 @@ class Crew:
         self._closing = True
         for process in self._processes:
             process.kill()
-        for process in self._processes:
+            self._tasks.put(None)
+        for process, thread in zip(self._processes, self._threads, strict=True):
             process.wait()
+            thread.join()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):  # what was not yet written to a worker that was killed
+                    cast("IO[bytes]", stream).close()
 
     def _perform(self, job: Job) -> _Task:
         task = _Task(b"", queue.Queue())
@@ -193,15 +202,13 @@ class Crew:
 
     def _serve(self, process: "subprocess.Popen[bytes]") -> None:
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-        while True:
-            task = self._tasks.get()
+        while (task := self._tasks.get()) is not None and not self._closing:
             try:
                 stdin.write(task.data)
                 stdin.flush()
                 self._relay(stdout, task)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
-                if not self._closing:
-                    task.replies.put(Failure(_died(process, error)))
+                self._reply(task, Failure(_died(process, error)))
                 return
 
     def _relay(self, stdout: IO[bytes], task: _Task) -> None:
@@ -210,8 +217,14 @@ class Crew:
             if isinstance(message, Done):
                 self.progress(message.bytes, message.files)
                 continue
-            task.replies.put(message)
+            self._reply(task, message)
             if isinstance(message, Result | Failure):
+                return
+
+    def _reply(self, task: _Task, message: Any) -> None:
+        while not self._closing:
+            with contextlib.suppress(queue.Full):
+                task.replies.put(message, timeout=PROGRESS_SECONDS)
                 return
 
 

@@ -37,19 +37,19 @@ class Donor:
 
 @dataclass
 class Fetched:
-    """What a flight brought. `written_bytes` are those of `fetched_bytes` on the disk, in whole blocks."""
+    """What a flight brought. `written` files take `written_bytes` on the disk, in whole blocks of `block`; of those,
+    `fetched_bytes` were read by this attempt and not by one before it."""
 
     block: int
     fetched_bytes: int = 0
-    fetched_files: int = 0
+    written_files: int = 0
     written_bytes: int = 0
     reused_files: int = 0
     directories: list[bytes] = field(default_factory=list)
 
-    def fetched(self, size: int) -> None:
-        """Counts a file that was read from the source or store."""
-        self.fetched_files += 1
-        self.fetched_bytes += size
+    def wrote(self, size: int) -> None:
+        """Counts a file that was not linked."""
+        self.written_files += 1
         self.written_bytes += -(-size // self.block) * self.block
 
 
@@ -115,7 +115,7 @@ class Fetch:
                     yield links, links.job(self._donor, self._into)
                     links = _Links()
             else:
-                self.result.fetched(entry.size)
+                self.result.wrote(entry.size)
                 for job in plan.add(entry):
                     yield None, self._unless_done(job)
         yield from ((None, self._unless_done(job)) for job in plan.rest())
@@ -153,6 +153,7 @@ class Fetch:
     def _unless_done(self, job: Unpack | Copy) -> Job | Finished:
         digests = self._staging.done.get(job.key)
         if digests is None:
+            self.result.fetched_bytes += job.size
             return job
         self._crew.progress(job.size, len(job.files))
         return Finished(split_digests(digests))
@@ -167,7 +168,7 @@ class Fetch:
                 same.add(known, known, stamp)
             else:
                 read.append(entry_of(stamp, content))
-                self.result.fetched(stamp.size)
+                self.result.wrote(stamp.size)
         if self._donor and same.entries:
             for tag, message in self._crew.in_order([(same, same.job(self._donor, self._into))], 1):
                 self._copy_missing(location, tag, message.value)
@@ -179,7 +180,8 @@ class Fetch:
         self.result.reused_files += len(links.entries) - len(missing)
         stamps = [links.stamps[index] for index in missing]
         for stamp in stamps:
-            self.result.fetched(stamp.size)
+            self.result.wrote(stamp.size)
+            self.result.fetched_bytes += stamp.size
         jobs = ((job, job) for job in copy_jobs(location, stamps, [b""] * len(stamps), self._into))
         expected = iter([links.entries[index] for index in missing])
         for _, message in self._crew.in_order(jobs, AHEAD):
@@ -201,7 +203,8 @@ class Fetch:
         plan = self._unpack_plan(location, manifest)
         jobs: list[Unpack] = []
         for entry in missing:
-            self.result.fetched(entry.size)
+            self.result.wrote(entry.size)
+            self.result.fetched_bytes += entry.size
             jobs += plan.add(entry)
         jobs += plan.rest()
         for _ in self._crew.in_order(((None, job) for job in jobs), AHEAD):

@@ -1,6 +1,7 @@
 """`cache`: the whole life of a caching, from the request to the path."""
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from dsagent.core.space import HEADROOM, Space
 from dsagent.engine.fetch import Donor, Fetch, Fetched
 from dsagent.engine.manifests import read_manifest
 from dsagent.engine.staging import Staging
+from dsagent.engine.tree import remove_tree
 from dsagent.service.flight import Flight, flight
 from dsagent.service.leases import add_lease, hold
-from dsagent.service.node import Node, step
+from dsagent.service.node import Node, is_free, step
 from dsagent.service.origins import CacheRequest, Origin, new_space, resolve
 from dsagent.service.pack import pack_cached
 from dsagent.service.publish import publish, renew_stamps
@@ -106,6 +108,7 @@ def _fetch(
     evicted = reserve(node, flying.id, need, str(origin.key), [cached[0].id] if donor else [])
     flying.meter.promised(need)
     step("stage")
+    _clear_older(node, flying.id)
     staging = Staging(node.staging / flying.id, node.mount_token(str(node.root)))
     local = node.open.local_store(str(staging.manifest))
     fetch = Fetch(staging, local, donor, flying.crew, disk.block)
@@ -122,6 +125,14 @@ def _fetch(
     step("commit")
     version = publish(node, flying.id, staging, origin, manifest, fetch.result, cached[0] if donor else None)
     return _Present(version, "updated" if donor else "fetched", fetch.result, evicted)
+
+
+def _clear_older(node: Node, flight: str) -> None:
+    """Removes what a killed flight for another version of the same dataset left: nobody will resume it."""
+    dataset = flight.rpartition(".")[0]
+    for folder in os.listdir(node.staging):
+        if folder != flight and folder.rpartition(".")[0] == dataset and is_free(node.lock(folder)):
+            remove_tree(str(node.staging / folder))
 
 
 def _need(node: Node, origin: Origin, donor: Donor | None, block: int) -> Space:

@@ -142,9 +142,10 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def flight_id(*parts: str) -> str:
+def flight_id(dataset: DatasetKey, *parts: str) -> str:
     """The id of the flight for a version (or fingerprint) of a dataset: the same for all that need it."""
-    return xxhash.xxh3_128_hexdigest("\0".join(parts).encode())[:24]
+    digest = xxhash.xxh3_128_hexdigest("\0".join(parts).encode())[:24]
+    return f"{dataset.namespace}.{dataset.name}.{digest}"
 
 
 def new_id() -> str:

@@ -70,7 +70,7 @@ class PackedOrigin:
     @property
     def flight(self) -> str:
         """The id of the flight that brings it."""
-        return flight_id(self.key.namespace, self.key.name, self.version)
+        return flight_id(self.key, self.version)
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -136,7 +136,7 @@ class SourceOrigin:
     @property
     def flight(self) -> str:
         """The id of the flight that brings it."""
-        return flight_id(self.key.namespace, self.key.name, self.url, self._listing.digest)
+        return flight_id(self.key, self.url, self._listing.digest)
 
     @property
     def totals(self) -> Totals:

@@ -45,7 +45,7 @@ def publish(
             bytes=manifest.totals.bytes,
             allocated=Space(
                 fetched.written_bytes + directories,
-                fetched.fetched_files + manifest.totals.inodes - manifest.totals.files,
+                fetched.written_files + manifest.totals.inodes - manifest.totals.files,
             ),
             published=now,
             last_used=now,

@@ -10,8 +10,9 @@ from dsagent.core.ports import CachedVersion
 from dsagent.engine.check import check_tree
 from dsagent.engine.crew import Crew
 from dsagent.engine.manifests import read_manifest
+from dsagent.engine.tree import remove_tree
 from dsagent.service import records
-from dsagent.service.node import Node, held, log
+from dsagent.service.node import Node, held, is_free, log
 from dsagent.service.removal import empty_trash, remove
 
 # By then the kernel has written most of it back, and syncfs takes little time.
@@ -32,7 +33,10 @@ def recover(node: Node) -> None:
             _read_again(node, version)
     if any(v.mount == mount and node.clock.now() - v.published > SYNC_AFTER for v in unsynced):
         _sync(node, [version for version in unsynced if version.mount == mount])
-    empty_trash(node)
+    for folder in os.listdir(node.staging):
+        if not (node.staging / folder / "data").exists() and is_free(node.lock(folder)):
+            remove_tree(str(node.staging / folder))  # it was killed after its data were published
+    empty_trash(node, wait=False)
 
 
 def _read_again(node: Node, version: CachedVersion) -> None:

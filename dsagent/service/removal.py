@@ -4,13 +4,14 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dsagent.core.errors import local_error
 from dsagent.core.ports import CachedVersion, Decision
 from dsagent.core.space import Space
 from dsagent.engine.tree import open_below, remove_tree
 from dsagent.service.node import Node, held, is_free
-from dsagent.service.records import discard
+from dsagent.service.records import discard, write_record
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SECTOR = 512  # the unit of st_blocks
@@ -21,9 +22,22 @@ def remove(node: Node, decision: Decision, versions: Sequence[CachedVersion]) ->
 
     Raises NotPermitted.
     """
+    for dataset in {version.dataset for version in versions if version.shares}:
+        _bequeath(node, decision, [version for version in versions if version.dataset == dataset])
     for version in versions:
         discard(node, node.folder(version))
         decision.remove(version.id)
+
+
+def _bequeath(node: Node, decision: Decision, versions: Sequence[CachedVersion]) -> None:
+    """Counts files that stay, because another version of the dataset has links to them, as that version's."""
+    going = {version.id for version in versions}
+    heirs = [v for v in node.catalog.versions() if v.dataset == versions[0].dataset and v.shares and v.id not in going]
+    if heirs:
+        left = sum((version.allocated for version in versions), Space()) - freed_by(node, versions)
+        heir = replace(heirs[-1], allocated=heirs[-1].allocated + left)
+        decision.add(heir)
+        write_record(node.folder(heir), heir)
 
 
 def empty_trash(node: Node, wait: bool = True) -> None:

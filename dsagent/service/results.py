@@ -35,7 +35,7 @@ class Evicted:
 @dataclass(frozen=True)
 class CacheResult:
     """A version that is present and verified at `path`. `bytes` and `files` are its own, `fetched_bytes` the plain
-    bytes that had to be read. `lease` is the id of the lease that was asked for, or empty.
+    bytes that were read from the source or store. `lease` is the id of the lease that was asked for, or empty.
     """
 
     dataset: str
