@@ -25,7 +25,7 @@ lint: $(READY) ## formatting, style, types and the direction of imports
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache --no-logo  # its cache takes a module that is new for the package above it
 
 format: $(READY) ## let ruff write what it can
 	$(BIN)/ruff format $(SOURCES)
@@ -45,4 +45,4 @@ lock: $(READY) ## resolve requirements.lock anew, for Linux on every architectur
 		--custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 
 clean: ## remove what make made
-	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache
