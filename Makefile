@@ -21,11 +21,12 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# lint-imports' cache takes an import of a module it has not seen for one of the package above.
 lint: $(READY) ## formatting, style, types and the direction of imports
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --no-logo  # its cache takes a module that is new for the package above it
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(READY) ## let ruff write what it can
 	$(BIN)/ruff format $(SOURCES)
