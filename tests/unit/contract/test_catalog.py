@@ -1,142 +1,158 @@
-"""What every Catalog must do."""
+"""What every Catalog must do, and what the node's other ports must."""
 
-import threading
-from dataclasses import replace
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from dsagent.adapters.linux import LinuxDisk
 from dsagent.adapters.sqlite_catalog import SqliteCatalog
 from dsagent.core.datasets import DatasetKey
-from dsagent.core.ports import CachedVersion, Catalog, Reservation
+from dsagent.core.ports import CachedVersion, Catalog, DiskSpace, Reservation
 from dsagent.core.space import Space
-from tests.fakes.node import MemoryCatalog
+from tests.fakes.node import FixedDisk, MemoryCatalog
 
-NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-
-
-@pytest.fixture(params=["fake", "sqlite"])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Catalog:
-    return MemoryCatalog() if request.param == "fake" else SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path)
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def version_at(root: Path, name: str, published: datetime = NOON) -> CachedVersion:
-    """A version whose folder is there."""
-    key = DatasetKey("_local", name)
-    folder = root / "versions" / key.namespace / name / f"id-{name}"
-    folder.mkdir(parents=True)
-    used = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+def version(version_id: str, days: int = 0) -> CachedVersion:
     return CachedVersion(
-        id=f"id-{name}",
-        dataset=key,
+        id=version_id,
+        dataset=DatasetKey("_local", "images"),
         version="xxh3:" + "0" * 32,
-        source="/a'b\"c ü",
-        fingerprint="f00",
+        source="/data/images",
+        fingerprint="f" * 32,
         files=3,
-        bytes=1 << 40,
-        allocated=Space((1 << 40) + 4096, 5),
-        published=published,
-        last_used=used,
-        synced=True,
-        mount="boot:7",
+        bytes=5000,
+        allocated=Space(12288, 4),
+        published=DAY + timedelta(days=days),
+        last_used=DAY + timedelta(days=days, hours=1),
+        synced=False,
+        mount="boot 1",
         shares=True,
     )
 
 
-def test_there_is_nothing_at_first(catalog: Catalog) -> None:
-    assert catalog.versions() == []
-    assert catalog.reservations() == []
+@dataclass
+class Node:
+    """A catalog; `keep` puts a version's folder on the disk, `reopened` is what another process sees."""
+
+    catalog: Catalog
+    keep: Callable[[CachedVersion], None]
+    reopened: Callable[[], Catalog]
 
 
-def test_what_a_decision_added_is_read_as_it_was(catalog: Catalog, tmp_path: Path) -> None:
-    version = version_at(tmp_path, "a")
-    with catalog.decide() as decision:
-        decision.add(version)
-    assert catalog.versions() == [version]
+@pytest.fixture(params=["fake", "sqlite"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    if request.param == "fake":
+        fake = MemoryCatalog()
+        return Node(fake, lambda _: None, lambda: fake)
+
+    def keep(kept: CachedVersion) -> None:
+        folder = tmp_path / "versions" / kept.dataset.namespace / kept.dataset.name / kept.id
+        folder.mkdir(parents=True)
+        os.utime(folder, (kept.last_used.timestamp(), kept.last_used.timestamp()))
+
+    def opened() -> Catalog:
+        return SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path)
+
+    return Node(opened(), keep, opened)
 
 
-def test_adding_an_id_again_replaces(catalog: Catalog, tmp_path: Path) -> None:
-    version = version_at(tmp_path, "a")
-    with catalog.decide() as decision:
-        decision.add(version)
-    changed = replace(version, synced=False, shares=False, mount="", source="elsewhere")
-    with catalog.decide() as decision:
-        decision.add(changed)
-    assert catalog.versions() == [changed]
+def add(node: Node, *versions: CachedVersion) -> None:
+    with node.catalog.decide() as decision:
+        for one in versions:
+            node.keep(one)
+            decision.add(one)
 
 
-def test_versions_come_oldest_published_first(catalog: Catalog, tmp_path: Path) -> None:
-    late = version_at(tmp_path, "a", NOON + timedelta(microseconds=1))
-    early = version_at(tmp_path, "b", NOON)
-    with catalog.decide() as decision:
-        decision.add(late)
-        decision.add(early)
-    assert catalog.versions() == [early, late]
+def test_a_new_catalog_is_empty(node: Node) -> None:
+    assert node.catalog.versions() == []
+    assert node.catalog.reservations() == []
 
 
-def test_a_removed_version_is_gone_and_removing_nothing_is_fine(catalog: Catalog, tmp_path: Path) -> None:
-    one, other = version_at(tmp_path, "a"), version_at(tmp_path, "b")
-    with catalog.decide() as decision:
-        decision.add(one)
-        decision.add(other)
-    with catalog.decide() as decision:
-        decision.remove(one.id)
-        decision.remove("no such id")
-    assert catalog.versions() == [other]
+def test_versions_come_back_as_they_were_oldest_first(node: Node) -> None:
+    older, newer = version("zz", days=1), version("aa", days=2)
+    add(node, newer, older)
+    assert node.reopened().versions() == [older, newer]
 
 
-def test_a_promise_is_set_changed_and_dropped(catalog: Catalog) -> None:
-    with catalog.decide() as decision:
-        decision.reserve(Reservation("a", Space(1, 2)))
-        decision.reserve(Reservation("b", Space(3, 4)))
-    assert catalog.reservations() == [Reservation("a", Space(1, 2)), Reservation("b", Space(3, 4))]
-    with catalog.decide() as decision:
-        decision.reserve(Reservation("a", Space(5, 6)))
-        decision.release("b")
-        decision.release("no such flight")
-    assert catalog.reservations() == [Reservation("a", Space(5, 6))]
+def test_a_version_with_a_known_id_replaces_it(node: Node) -> None:
+    add(node, version("a"))
+    synced = replace(version("a"), synced=True, fingerprint="")
+    with node.catalog.decide() as decision:
+        decision.add(synced)
+    assert node.reopened().versions() == [synced]
 
 
-def test_a_decision_that_fails_leaves_nothing(catalog: Catalog, tmp_path: Path) -> None:
-    kept = version_at(tmp_path, "a")
-    with catalog.decide() as decision:
-        decision.add(kept)
-    added = version_at(tmp_path, "b")
+def test_a_removed_version_is_forgotten(node: Node) -> None:
+    add(node, version("a"), version("b", days=1))
+    with node.catalog.decide() as decision:
+        decision.remove("a")
+        decision.remove("never there")
+    assert node.reopened().versions() == [version("b", days=1)]
 
-    def fail() -> None:
-        with catalog.decide() as decision:
-            decision.remove(kept.id)
-            decision.add(added)
-            decision.reserve(Reservation("f", Space(1, 1)))
+
+def test_promises_are_set_changed_and_dropped(node: Node) -> None:
+    with node.catalog.decide() as decision:
+        decision.reserve(Reservation("one", Space(10, 1)))
+        decision.reserve(Reservation("two", Space(20, 2)))
+        decision.reserve(Reservation("one", Space(15, 1)))
+    assert node.reopened().reservations() == [
+        Reservation("one", Space(15, 1)),
+        Reservation("two", Space(20, 2)),
+    ]
+    with node.catalog.decide() as decision:
+        decision.release("one")
+        decision.release("never there")
+    assert node.reopened().reservations() == [Reservation("two", Space(20, 2))]
+
+
+def test_a_decision_that_fails_leaves_everything_as_it_was(node: Node) -> None:
+    add(node, version("a"))
+
+    def decide_and_fail() -> None:
+        with node.catalog.decide() as decision:
+            decision.remove("a")
+            decision.reserve(Reservation("one", Space(10, 1)))
             raise KeyError
 
     with pytest.raises(KeyError):
-        fail()
-    assert catalog.versions() == [kept]
-    assert catalog.reservations() == []
+        decide_and_fail()
+    assert node.reopened().versions() == [version("a")]
+    assert node.reopened().reservations() == []
 
 
-def test_readers_see_what_was_before_until_a_decision_ends(catalog: Catalog) -> None:
-    with catalog.decide() as decision:
-        decision.reserve(Reservation("f", Space(1, 1)))
-    with catalog.decide() as decision:
-        decision.reserve(Reservation("f", Space(2, 2)))
-        assert catalog.reservations() == [Reservation("f", Space(1, 1))]
-    assert catalog.reservations() == [Reservation("f", Space(2, 2))]
+def test_readers_see_what_was_before_until_the_decision_ends(node: Node) -> None:
+    add(node, version("a"))
+    with node.catalog.decide() as decision, ThreadPoolExecutor(1) as executor:
+        decision.remove("a")
+        assert executor.submit(node.reopened().versions).result() == [version("a")]
+    assert node.catalog.versions() == []
 
 
-def test_one_thread_at_a_time_decides(catalog: Catalog) -> None:
-    def count() -> None:
-        for _ in range(25):
-            with catalog.decide() as decision:
-                held = catalog.reservations()
-                size = held[0].space.bytes if held else 0
-                decision.reserve(Reservation("count", Space(size + 1, 0)))
+def test_one_decision_at_a_time_counts_what_the_ones_before_promised(node: Node) -> None:
+    def promise(number: int) -> bool:
+        with node.catalog.decide() as decision:
+            taken = sum(one.space.bytes for one in node.catalog.reservations())
+            if taken + 10 > 50:
+                return False
+            decision.reserve(Reservation(f"flight {number}", Space(10, 1)))
+            return True
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert catalog.reservations() == [Reservation("count", Space(100, 0))]
+    with ThreadPoolExecutor(12) as executor:
+        assert sum(executor.map(promise, range(12))) == 5
+    assert len(node.catalog.reservations()) == 5
+
+
+@pytest.mark.parametrize("kind", ["fake", "linux"])
+def test_a_disk_has_no_more_free_than_there_is(kind: str, tmp_path: Path) -> None:
+    disk: DiskSpace = LinuxDisk(str(tmp_path)) if kind == "linux" else FixedDisk(Space(1000, 10), Space(900, 9))
+    found = disk.measure()
+    assert 0 < found.free.bytes <= found.total.bytes
+    assert found.block > 0
+    assert found.total.inodes == 0 or 0 < found.free.inodes <= found.total.inodes

@@ -30,22 +30,25 @@ KEY = "bundles/0123.tar.zst"
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    match request.param:
-        case "fake":
-            return MemoryStore()
+    if request.param == "fake":
+        return MemoryStore()
+    return Wiring().store(_location(request.param, tmp_path))
+
+
+def _location(kind: str, tmp_path: Path) -> Location:
+    match kind:
         case "directory":
-            return Wiring().store(Location(str(tmp_path / "store")))
+            return Location(str(tmp_path / "store"))
         case "versitygw":
-            return Wiring().store(BucketPlace(servers.versitygw()).location)
+            return BucketPlace(servers.versitygw()).location
         case "moto":
-            return Wiring().store(BucketPlace(servers.moto()).location)
+            return BucketPlace(servers.moto()).location
         case "moto without conditions":
             place = BucketPlace(servers.moto()).location
-            return Wiring().store(Location(place.url, (*place.options, ("conditional_put", "disabled"))))
+            return Location(place.url, (*place.options, ("conditional_put", "disabled")))
         case "memory://":
-            return Wiring().store(Location(f"memory://{uuid.uuid4().hex}"))
-        case _:
-            return Wiring().store(Location(f"webhdfs://{servers.hdfs()}/{uuid.uuid4().hex}"))
+            return Location(f"memory://{uuid.uuid4().hex}")
+    return Location(f"webhdfs://{servers.hdfs()}/{uuid.uuid4().hex}")
 
 
 def test_what_is_not_there_is_not_found(store: Store) -> None:
