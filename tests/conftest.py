@@ -4,17 +4,20 @@ import os
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
 from tests.needs import NEEDS, unmet
 
 _EXCUSED = "not to be had on this machine: "
 _skips: Counter[str] = Counter()
 
+# How long an example takes says nothing here.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    lacking = [
-        NEEDS[name] for name in unmet(name for mark in item.iter_markers("needs") for name in mark.args)
-    ]
+    lacking = [NEEDS[name] for name in unmet(name for mark in item.iter_markers("needs") for name in mark.args)]
     if lacking:
         excuse = "" if all(need.installable for need in lacking) else _EXCUSED
         pytest.skip(excuse + ", ".join(need.advice for need in lacking))

@@ -122,7 +122,7 @@ class SqliteCatalog:
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=_POLL_SECONDS, isolation_level=None)
-        connection.execute("PRAGMA synchronous = NORMAL")
+        _patiently(connection, "PRAGMA synchronous = NORMAL")
         return connection
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
