@@ -106,6 +106,19 @@ def freed_by(node: Node, versions: Sequence[CachedVersion]) -> Space:
     return Freed(node)(versions)
 
 
+def left_by_attempts(node: Node, flight: str) -> Space:
+    """What killed attempts at a flight left in its folder; files that a version has too take no space of their own."""
+    folder = node.staging / flight
+    if not folder.is_dir():
+        return Space()
+    sectors = inodes = 0
+    for found in _lstat_all(str(folder)):
+        if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
+            sectors += found.st_blocks
+            inodes += 1
+    return Space(sectors * _SECTOR, inodes)
+
+
 def _lstat_all(root: str) -> Iterator[os.stat_result]:
     """lstat of everything in a tree of any depth, the root included."""
     top = os.open(root, _DIRECTORY)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dsagent.core.errors import InsufficientStorage
 from dsagent.core.eviction import Plan, plan
@@ -10,7 +11,7 @@ from dsagent.core.ports import Decision, Reservation
 from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
 from dsagent.service.leases import leased_versions
 from dsagent.service.node import Node, is_free, new_id, step
-from dsagent.service.removal import empty_trash, freed_by, remove
+from dsagent.service.removal import empty_trash, freed_by, left_by_attempts, remove
 from dsagent.service.results import Evicted
 
 
@@ -25,7 +26,10 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
     while True:
         with node.catalog.decide() as decision:
             _drop_dead(node, decision)
+            decision.release(flight)  # its lock is ours: the promise is a killed attempt's
             missing = need.scaled(HEADROOM) - headroom(node)
+            if not Space().covers(missing):
+                missing = need.scaled(HEADROOM) - headroom(node, left_by_attempts(node, flight))
             if Space().covers(missing):
                 decision.reserve(Reservation(flight, need))
                 return evicted
@@ -39,11 +43,12 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
         empty_trash(node)
 
 
-def headroom(node: Node) -> Space:
-    """What may be promised now."""
+def headroom(node: Node, staged: Space = Space()) -> Space:  # noqa: B008 - it is frozen
+    """What may be promised now; `staged` is what the asking flight has on the disk already."""
     used = sum((version.allocated for version in node.catalog.versions()), Space())
     reserved = sum((reservation.space for reservation in node.catalog.reservations()), Space())
-    return available(node.disk.measure(), node.limits, used, reserved)
+    disk = node.disk.measure()
+    return available(replace(disk, free=disk.free + staged), node.limits, used, reserved)
 
 
 def room_for(node: Node, missing: Space, keep: Sequence[str]) -> Plan:
