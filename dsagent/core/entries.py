@@ -106,12 +106,14 @@ def _stamp_bytes(stamp: Stamp) -> bytes:
     return b"%d:%b%b%d %d %d %d:%b" % (len(path), path, kind.encode(), executable, size, mtime_ns, len(token), token)
 
 
-def is_settled(stamp: Stamp, scanned_ns: int) -> bool:
-    """Whether a stamp taken by a scan that began at `scanned_ns` (Unix time) can be trusted later on."""
-    if stamp.kind != FILE:
-        return True
-    newest = max(stamp.mtime_ns, int(stamp.token)) if stamp.token.isdigit() else stamp.mtime_ns
-    return newest < scanned_ns - SETTLED_NS
+def newest_ns(stamps: Iterable[Stamp]) -> int:
+    """The latest time, as Unix time in ns, at which one of the files was changed as far as its stamp tells.
+
+    A stamp can be trusted later only if that is SETTLED_NS before the scan that took it.
+    """
+    files = [stamp for stamp in stamps if stamp.kind == FILE]
+    changed = (int(stamp.token) for stamp in files if stamp.token.isdigit())
+    return max((max((stamp.mtime_ns for stamp in files), default=0), *changed), default=0)
 
 
 def rounded(size: int) -> int:

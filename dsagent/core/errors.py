@@ -50,7 +50,7 @@ class DsagentError(Exception):
         text = f"cannot {self.action} {self.subject}: {self.cause}"
         if shown:
             text += f": {shown}"
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{text}; {self.hint}" if self.hint else text
 
     def problem(self) -> Problem:
         """The same as an RFC 9457 problem."""

@@ -21,8 +21,8 @@ def plan(
 ) -> Plan:
     """Takes candidates, longest unused first, until `freed_by` of those taken covers `missing`.
 
-    `freed_by` counts only files all of whose links lie in the versions given. If all candidates together are not enough, the plan says so and is not to be
-    carried out.
+    `freed_by` counts only files all of whose links lie in the versions given. If all candidates together are not
+    enough, the plan says so and is not to be carried out.
     """
     taken: list[CachedVersion] = []
     freed = Space()

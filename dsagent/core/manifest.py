@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsagent.core.entries import DIRECTORY, FILE, Entry, rounded
+from dsagent.core.entries import DIRECTORY, FILE, Entry, Stamp, rounded
 from dsagent.core.errors import BadStore
 from dsagent.core.sealed import seal, unseal
 
@@ -83,8 +83,8 @@ class Tally:
     totals: Totals = field(default_factory=Totals)
     _open: list[tuple[bytes, int]] = field(default_factory=lambda: [(b"", 0)])
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries in path order."""
+    def add(self, entries: Iterable[Entry | Stamp]) -> None:
+        """Adds entries, or their stamps, in path order."""
         totals = self.totals
         for entry in entries:
             path, kind = entry.path, entry.kind

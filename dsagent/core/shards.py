@@ -133,7 +133,7 @@ def encode_stamps(stamps: Sequence[Stamp]) -> bytes:
         {
             "format": 1,
             "mtime": [stamp.mtime_ns for stamp in stamps],
-            "token": [base64.b64encode(stamp.token).decode() for stamp in stamps],
+            "token": [stamp.token.decode("latin-1") for stamp in stamps],
         }
     )
 
@@ -143,7 +143,7 @@ def decode_stamps(data: bytes) -> list[tuple[int, bytes]]:
     try:
         columns = _decompress(data)
         _require(columns.keys() == {"format", "mtime", "token"} and columns["format"] == 1, "unknown format or fields")
-        tokens = [base64.b64decode(text) for text in columns["token"]]
+        tokens = [text.encode("latin-1") for text in columns["token"]]
         return list(zip(_integers(columns["mtime"], len(tokens)), tokens, strict=True))
     except (TypeError, KeyError, zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"not valid stamps ({error})") from error

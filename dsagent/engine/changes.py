@@ -110,4 +110,4 @@ def entry_of(stamp: Stamp, content: bytes) -> Entry:
 
 def unbundled(entry: Entry) -> Entry:
     """The same entry as one of an unpacked version."""
-    return entry._replace(bundle=NO_BUNDLE, offset=0)
+    return entry if entry.bundle == NO_BUNDLE else entry._replace(bundle=NO_BUNDLE, offset=0)

@@ -13,7 +13,7 @@ from dsagent.core.errors import show_path
 from dsagent.core.manifest import Manifest
 from dsagent.core.ports import Store
 from dsagent.engine.crew import Crew, Tools
-from dsagent.engine.manifests import read_entries
+from dsagent.engine.manifests import read_checked
 from dsagent.engine.tree import Tree
 
 JOB_FILES = 1_000
@@ -85,7 +85,7 @@ def _digest(tree: Tree, path: bytes, buffer: bytearray) -> bytes:
 
 def check_tree(tree: str, store: Store, manifest: Manifest, crew: Crew) -> Iterator[BadEntry]:
     """Everything in `tree` that is not as the manifest in `store` says."""
-    jobs = ((None, job) for job in _jobs(tree, read_entries(store, manifest)))
+    jobs = ((None, job) for job in _jobs(tree, read_checked(store, manifest)))
     for _, result in crew.in_order(jobs, ahead=16):
         yield from result.value
 

@@ -15,7 +15,7 @@ from dsagent.engine.copy import JOB_BYTES, JOB_FILES, Copy, copy_jobs, left_out
 from dsagent.engine.crew import Crew, Finished, Job
 from dsagent.engine.link import JOB_FILES as LINK_FILES
 from dsagent.engine.link import Link, Linked
-from dsagent.engine.manifests import ManifestWriter, StampsWriter, read_entries
+from dsagent.engine.manifests import ManifestWriter, StampsWriter, read_checked, read_entries
 from dsagent.engine.reading import Unreadable, split_digests, unreadable_error
 from dsagent.engine.scan import Listing
 from dsagent.engine.staging import Staging
@@ -38,7 +38,8 @@ class Donor:
 @dataclass
 class Fetched:
     """What a flight brought. `written` files take `written_bytes` on the disk, in whole blocks of `block`; of those,
-    `fetched_bytes` were read by this attempt and not by one before it."""
+    `fetched_bytes` were read by this attempt and not by one before it.
+    """
 
     block: int
     fetched_bytes: int = 0
@@ -106,7 +107,7 @@ class Fetch:
         self, tree: Tree, plan: UnpackPlan, manifest: Manifest
     ) -> Iterator[tuple["_Links | None", Job | Finished]]:
         links = _Links()
-        for entry, old in self._beside_donor(read_entries(self._local, manifest)):
+        for entry, old in self._beside_donor(read_checked(self._local, manifest)):
             if entry.kind != FILE:
                 self._make(tree, entry)
             elif self._donor and old and _same_file(entry, old):
@@ -232,7 +233,7 @@ class _Links:
     def add(self, entry: Entry, old: Entry, stamp: Stamp | None = None) -> None:
         """Adds a file."""
         self.entries.append(entry)
-        self._files.append(Linked(old.path, old.executable, old.size, old.mtime_ns))
+        self._files.append((old.path, old.executable, old.size, old.mtime_ns))
         if stamp is not None:
             self.stamps.append(stamp)
 

@@ -1,9 +1,8 @@
 """Files that a version on disk has already: the job that hard-links them."""
 
+import os
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from dsagent.engine.crew import Tools
 from dsagent.engine.tree import Tree
@@ -11,13 +10,9 @@ from dsagent.engine.tree import Tree
 JOB_FILES = 4_000
 
 
-class Linked(NamedTuple):
-    """A file as it was recorded when the donor was published."""
-
-    path: bytes
-    executable: bool
-    size: int
-    mtime_ns: int
+# A file as it was recorded when the donor was published: path, executable, size, mtime_ns. A plain tuple, because a
+# million of them are pickled.
+Linked = tuple[bytes, bool, int, int]
 
 
 @dataclass(frozen=True)
@@ -39,22 +34,14 @@ class Link:
 
 
 def _link(donor: Tree, tree: Tree, file: Linked) -> bool:
+    path, executable, size, mtime_ns = file
+    mode = stat.S_IFREG | (0o555 if executable else 0o444)
     try:
-        if not is_recorded(donor, file):
+        source, name = donor.parent(path)
+        found = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if (found.st_size, found.st_mode, found.st_mtime_ns) != (size, mode, mtime_ns):
             return False
-        tree.link(file.path, donor)
+        tree.link(path, source)
     except OSError:  # EMLINK, EPERM, EXDEV, or the donor lost the file
         return False
     return True
-
-
-def is_recorded(tree: Tree, file: Linked) -> bool:
-    """Whether size, mode and mtime are those that were recorded; raises OSError if the file is not there."""
-    found = tree.status(file.path)
-    mode = stat.S_IFREG | (0o555 if file.executable else 0o444)
-    return (found.st_size, found.st_mode, found.st_mtime_ns) == (file.size, mode, file.mtime_ns)
-
-
-def link_jobs(donor: str, into: str, files: Sequence[Linked]) -> list[Link]:
-    """Jobs of up to JOB_FILES."""
-    return [Link(donor, into, tuple(files[at : at + JOB_FILES])) for at in range(0, len(files), JOB_FILES)]

@@ -8,7 +8,7 @@ import xxhash
 
 from dsagent.core.datasets import version_text
 from dsagent.core.digest import EntryOrderError, TreeDigest
-from dsagent.core.entries import DIGEST_BYTES, Entry, Stamp, is_settled
+from dsagent.core.entries import DIGEST_BYTES, SETTLED_NS, Entry, Stamp, newest_ns
 from dsagent.core.errors import BadStore
 from dsagent.core.layout import manifest_key, shard_key, stamps_key
 from dsagent.core.manifest import SHARD_ENTRIES, Bundle, Manifest, ShardRef, Tally, decode_manifest, encode_manifest
@@ -16,6 +16,8 @@ from dsagent.core.ports import Store
 from dsagent.core.shards import decode_shard, decode_stamps, encode_shard, encode_stamps
 
 _LENGTH = struct.Struct("<I")
+
+RESTORE = "restore it from a copy, or pack the source into a new store"
 
 
 class ManifestWriter:
@@ -62,40 +64,46 @@ def read_manifest(store: Store, version: str) -> Manifest:
     subject = f"{store.location.url}/{key}"
     manifest = decode_manifest(store.read(key), subject)
     if manifest.version != version:
-        raise BadStore("read", subject, f"it describes {manifest.version}", "restore it from a copy")
+        raise BadStore("read", subject, f"it describes {manifest.version}", RESTORE)
     return manifest
 
 
 def read_shards(store: Store, manifest: Manifest) -> Iterator[list[Entry]]:
-    """The entries of a version in path order, a shard at a time.
-
-    The whole is checked as it streams by: each shard's digest, that all entries form a tree, and at the end the
-    totals and the version. Raises BadStore; whoever acted upon entries before the end must undo it.
-    """
-    digest, tally = TreeDigest(), Tally()
+    """The entries of a version in path order, a shard at a time, each compared with its digest; raises BadStore."""
     sizes = [bundle.plain for bundle in manifest.bundles]
     for shard in manifest.shards:
         key = shard_key(shard.digest)
         subject = f"{store.location.url}/{key}"
         data = store.read(key)
         if xxhash.xxh3_128_hexdigest(data) != shard.digest:
-            raise BadStore("read", subject, "its digest is not the one in its name", "restore it from a copy")
+            raise BadStore("read", subject, "its digest is not the one in its name", RESTORE)
         entries = decode_shard(data, subject, sizes)
+        if len(entries) != shard.entries:
+            raise BadStore("read", subject, f"it has {len(entries)} entries, not {shard.entries}", RESTORE)
+        yield entries
+
+
+def read_checked(store: Store, manifest: Manifest) -> Iterator[Entry]:
+    """The entries of a version one by one, checked as a whole while they stream by.
+
+    They must form a tree, and at the end add up to the manifest's totals and version. Raises BadStore; whoever acted
+    upon entries before the end must undo it.
+    """
+    subject = f"{store.location.url}/{manifest_key(manifest.version)}"
+    digest, tally = TreeDigest(), Tally()
+    for entries in read_shards(store, manifest):
         try:
-            if len(entries) != shard.entries:
-                raise EntryOrderError(f"{len(entries)} entries where the manifest says {shard.entries}")
             digest.add(entries)
         except EntryOrderError as error:
-            raise BadStore("read", subject, str(error), "restore it from a copy") from error
+            raise BadStore("read", subject, str(error), RESTORE) from error
         tally.add(entries)
-        yield entries
+        yield from entries
     if version_text(digest.digest()) != manifest.version or tally.result() != manifest.totals:
-        subject = f"{store.location.url}/{manifest_key(manifest.version)}"
-        raise BadStore("read", subject, "its entries do not add up to its version and totals", "restore it from a copy")
+        raise BadStore("read", subject, "its entries do not add up to its version and totals", RESTORE)
 
 
 def read_entries(store: Store, manifest: Manifest) -> Iterator[Entry]:
-    """The entries of a version one by one; see `read_shards`."""
+    """The entries of a version that was checked before, one by one; see `read_shards`."""
     for entries in read_shards(store, manifest):
         yield from entries
 
@@ -107,13 +115,14 @@ class StampsWriter:
     """
 
     def __init__(self, scanned_ns: int) -> None:
-        self._scanned_ns = scanned_ns
+        self._settled_ns = scanned_ns - SETTLED_NS
         self._blocks: list[bytes] = []
 
     def add(self, stamps: Sequence[Stamp]) -> None:
         """Adds stamps in path order. Those too young to be trusted lose their token: they never equal a later one."""
-        kept = [s if is_settled(s, self._scanned_ns) else s._replace(token=b"") for s in stamps]
-        self._blocks.append(encode_stamps(kept))
+        if newest_ns(stamps) >= self._settled_ns:
+            stamps = [s if newest_ns((s,)) < self._settled_ns else s._replace(token=b"") for s in stamps]
+        self._blocks.append(encode_stamps(stamps))
 
     def encode(self) -> bytes:
         """The whole as bytes: blocks, each with its length (u32 LE) before it, then xxh3-128 of all that."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from dsagent.core.entries import SYMLINK, Entry, Fingerprint, Stamp, is_settled
+from dsagent.core.entries import SETTLED_NS, Fingerprint, Stamp, newest_ns
 from dsagent.core.manifest import Tally, Totals
 from dsagent.core.ports import Source
 
@@ -28,18 +28,17 @@ class Listing:
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._fingerprint = Fingerprint()
         self._tally = Tally()
-        settled = True
+        self._newest_ns = 0
         block: list[Stamp] = []
         for stamp in source.scan(self.special if skip_special else None):
             block.append(stamp)
-            settled = settled and is_settled(stamp, self.scanned_ns)
             if len(block) >= BLOCK_ENTRIES:
                 self._keep(block)
                 block = []
         self._keep(block)
         self.totals: Totals = self._tally.result()
         self.digest = self._fingerprint.hexdigest()
-        self.fingerprint = self.digest if settled else ""
+        self.fingerprint = self.digest if self._newest_ns < self.scanned_ns - SETTLED_NS else ""
 
     def __iter__(self) -> Iterator[Stamp]:
         """The stamps in path order."""
@@ -48,11 +47,7 @@ class Listing:
             yield from map(Stamp._make, pickle.loads(decompressor.decompress(block)))  # noqa: S301 - made below
 
     def _keep(self, block: list[Stamp]) -> None:
+        self._newest_ns = max(self._newest_ns, newest_ns(block))
         self._fingerprint.add(block)
-        self._tally.add(map(_as_entry, block))
+        self._tally.add(block)
         self._blocks.append(self._compressor.compress(pickle.dumps(list(map(tuple, block)), protocol=5)))
-
-
-def _as_entry(stamp: Stamp) -> Entry:
-    content = stamp.token if stamp.kind == SYMLINK else b""
-    return Entry(stamp.path, stamp.kind, stamp.executable, stamp.size, stamp.mtime_ns, content)

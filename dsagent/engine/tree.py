@@ -97,10 +97,9 @@ class Tree:
             os.fchmod(fd, mode)
         return fd
 
-    def link(self, path: bytes, donor: "Tree") -> None:
-        """Makes `path` a hard link of the donor's file at the same path."""
-        source, name = donor.parent(path)
-        parent, _ = self.parent(path)
+    def link(self, path: bytes, source: int) -> None:
+        """Makes `path` a hard link of the file with the same name in the directory that `source` describes."""
+        parent, name = self.parent(path)
         try:
             os.link(name, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except FileExistsError:

@@ -11,7 +11,7 @@ from dsagent.core.join import outer
 from dsagent.core.ports import Location
 from dsagent.engine.crew import Crew
 from dsagent.engine.fetch import hash_source
-from dsagent.engine.manifests import read_entries, read_manifest
+from dsagent.engine.manifests import read_checked, read_entries, read_manifest
 from dsagent.engine.scan import Listing
 from dsagent.service.node import Node, step
 from dsagent.service.origins import current_version, store_dataset
@@ -63,7 +63,7 @@ def _all_entries(node: Node, side: Side, crew: Crew) -> Iterable[Entry]:
     if store_dataset(node.open, location) is not None:
         store = node.open.store(location)
         wanted = check_version(f"xxh3:{version}") if at else current_version(store)
-        return read_entries(store, read_manifest(store, wanted))
+        return read_checked(store, read_manifest(store, wanted))
     return hash_source(Listing(node.open.source(Location(side.text, side.options)), skip_special=False), crew)
 
 

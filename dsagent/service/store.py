@@ -21,7 +21,7 @@ from dsagent.core.manifest import Bundle, Manifest
 from dsagent.core.ports import Location, Store, StoredObject
 from dsagent.engine.check_store import CheckBundle, file_checks
 from dsagent.engine.crew import Crew
-from dsagent.engine.manifests import read_entries, read_manifest
+from dsagent.engine.manifests import read_checked, read_manifest
 from dsagent.service.listing import manifests_by_age, open_store, stored_versions
 from dsagent.service.node import Meter, Opens, step
 from dsagent.service.origins import current_version
@@ -157,7 +157,7 @@ def _check_bundles(location: Location, bundles: Iterable[Bundle], crew: Crew, fo
 
 
 def _check_files(store: Store, manifest: Manifest, crew: Crew, found: _Found) -> None:
-    entries = found.unchecked(read_entries(store, manifest), manifest.bundles)
+    entries = found.unchecked(read_checked(store, manifest), manifest.bundles)
     jobs = ((job, job) for job in file_checks(store.location, manifest.bundles, entries))
     try:
         for job, result in crew.in_order(jobs, JOBS_AHEAD):
