@@ -163,7 +163,7 @@ def decode_manifest(data: bytes, subject: str) -> Manifest:
             shards=tuple(_shard(row) for row in document["shards"]),
             bundles=tuple(_bundle(row) for row in document["bundles"]),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise BadStore("read", subject, f"it is not a valid manifest ({error})", "restore it from a copy") from error
 
 

@@ -59,7 +59,7 @@ def decode_shard(data: bytes, subject: str, bundle_sizes: Sequence[int]) -> list
         _require(columns.keys() == _COLUMNS and columns["format"] == 1, "unknown format or fields")
         paths = _paths(columns["path"], columns["path_b64"])
         return list(_rows(paths, columns, bundle_sizes))
-    except (ValueError, TypeError, KeyError, IndexError, zstandard.ZstdError, MemoryError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, zstandard.ZstdError, MemoryError) as error:
         raise BadStore(
             "read", subject, f"it is not a valid shard of entries ({error})", "restore it from a copy"
         ) from error
@@ -105,7 +105,7 @@ def _check_places(sizes: list[int], bundles: list[int], offsets: list[int], bund
 
 
 def _paths(texts: list[str], others: dict[str, str]) -> list[bytes]:
-    paths = [text.encode() for text in texts]
+    paths = list(map(str.encode, texts))
     for index, text in others.items():
         _require(paths[int(index)] == b"", "a path is given twice")
         paths[int(index)] = base64.b64decode(text, validate=True)
@@ -145,7 +145,7 @@ def decode_stamps(data: bytes) -> list[tuple[int, bytes]]:
         _require(columns.keys() == {"format", "mtime", "token"} and columns["format"] == 1, "unknown format or fields")
         tokens = [text.encode("latin-1") for text in columns["token"]]
         return list(zip(_integers(columns["mtime"], len(tokens)), tokens, strict=True))
-    except (TypeError, KeyError, zstandard.ZstdError, MemoryError) as error:
+    except (TypeError, AttributeError, KeyError, zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"not valid stamps ({error})") from error
 
 
