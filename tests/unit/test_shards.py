@@ -1,3 +1,5 @@
+from typing import Any
+
 import orjson
 import pytest
 import zstandard
@@ -25,7 +27,7 @@ def test_stamps_come_back_as_they_were(stamps: list[Stamp]) -> None:
     assert shards.decode_stamps(shards.encode_stamps(stamps)) == [(stamp.mtime_ns, stamp.token) for stamp in stamps]
 
 
-def file(path: bytes, **fields: object) -> Entry:
+def file(path: bytes, **fields: Any) -> Entry:
     return Entry(path, FILE, False, 1, 0, bytes(16), 0, 0)._replace(**fields)
 
 
