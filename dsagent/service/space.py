@@ -11,7 +11,7 @@ from dsagent.core.ports import Decision, Reservation
 from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
 from dsagent.service.leases import leased_versions
 from dsagent.service.node import Node, is_free, new_id, step
-from dsagent.service.removal import empty_trash, freed_by, left_by_attempts, remove
+from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove
 from dsagent.service.results import Evicted
 
 
@@ -22,11 +22,12 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
     promise. Raises InsufficientStorage with the numbers, and evicts nothing, if even all unused versions are not
     enough.
     """
+    with node.catalog.decide() as decision:  # on its own: what a decision writes is read only after its end
+        _drop_dead(node, decision)
+        decision.release(flight)  # its lock is ours: the promise is a killed attempt's
     evicted: list[Evicted] = []
     while True:
         with node.catalog.decide() as decision:
-            _drop_dead(node, decision)
-            decision.release(flight)  # its lock is ours: the promise is a killed attempt's
             missing = need.scaled(HEADROOM) - headroom(node)
             if not Space().covers(missing):
                 missing = need.scaled(HEADROOM) - headroom(node, left_by_attempts(node, flight))
@@ -55,7 +56,7 @@ def room_for(node: Node, missing: Space, keep: Sequence[str]) -> Plan:
     """The eviction that would free `missing`."""
     leased = leased_versions(node)
     candidates = [v for v in node.catalog.versions() if v.id not in leased and v.id not in keep]
-    return plan(missing, candidates, lambda versions: freed_by(node, versions))
+    return plan(missing, candidates, Freed(node))
 
 
 def shortage(node: Node, subject: str, need: Space, made: Plan) -> InsufficientStorage:
