@@ -8,17 +8,22 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import BinaryIO
-
-import obstore
-from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
+from typing import TYPE_CHECKING, BinaryIO
 
 from dsagent.adapters.keyorder import KeyTree, Record, in_path_order
-from dsagent.adapters.s3 import Bucket, Failure, Listed, converted, is_beyond_end
+from dsagent.adapters.s3 import Bucket, Failure, converted, is_beyond_end
 from dsagent.core.entries import Stamp, find_bad_path
 from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, show_path
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
+
+# isort: split
+# After our own: s3.py says what to install where obstore is missing.
+import obstore
+from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
+
+if TYPE_CHECKING:
+    from dsagent.adapters.s3_listing import Listed
 
 # Pieces of one large object that are asked for ahead of the one in use.
 PIECES_AHEAD = 3
@@ -107,7 +112,7 @@ class ObjectSource:
             raise self._changed(stamp)
         return found.bytes().to_bytes()
 
-    def _relative(self, listed: Iterable[Listed], tree: KeyTree) -> Iterator[Record]:
+    def _relative(self, listed: "Iterable[Listed]", tree: KeyTree) -> Iterator[Record]:
         skip = len(self._bucket.prefix)
         for key, size, modified, etag in listed:
             path = key[skip:].encode()
