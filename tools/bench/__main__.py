@@ -27,12 +27,8 @@ CPUS = 2
 def main() -> int:
     """Run the cases that were asked for, or all; a bar that is missed is no failure."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
-    parser.add_argument(
-        "cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is named"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the files, two rounds; draws nothing"
-    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the files, two rounds; draws nothing")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each contender (5)")
     arguments = parser.parse_args()
     unknown = set(arguments.cases) - set(CASES)

@@ -45,9 +45,7 @@ class Panel:
 def picture(panels: Sequence[Panel]) -> str:
     """The SVG document."""
     height = sum(panel.height for panel in panels) + 12
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img">'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img">'
     parts = [
         head,
         f"<title>{escape('; '.join(panel.title for panel in panels))}</title>",

@@ -159,9 +159,7 @@ def _parallel_copy(source: Path, target: Path) -> str:
     # One walk; directories first, since two cp that make the same one fail.
     walk = f"find . -type d -fprint0 {to}/directories -o -type f -fprint0 {to}/names"
     make = f"(cd {to} && xargs -0 mkdir -p < directories)"
-    return (
-        f"mkdir {to} && cd {at} && {walk} && {make} && xargs -0 -P 32 -n 32 cp --parents -t {to} < {to}/names"
-    )
+    return f"mkdir {to} && cd {at} && {walk} && {make} && xargs -0 -P 32 -n 32 cp --parents -t {to} < {to}/names"
 
 
 def _check(target: Path, files: int) -> None:

@@ -114,9 +114,7 @@ def _unpack_images(target: Path) -> int:
     if shutil.which("apt-get") is None:
         raise servers.ToolMissingError(f"the images come from the Debian package {PACKAGE}")
     with tempfile.TemporaryDirectory() as at:
-        subprocess.run(
-            ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", PACKAGE], cwd=at, check=True
-        )
+        subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", PACKAGE], cwd=at, check=True)
         (package,) = Path(at).glob("*.deb")
         subprocess.run(["dpkg-deb", "-x", package, at], check=True)
         theme = Path(at) / "usr/share/icons/oxygen"

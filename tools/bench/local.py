@@ -61,9 +61,7 @@ def pack(setting: Setting) -> Result:
 
         contenders = [
             Contender(OURS_PACK, lambda: ours.run("pack", tree.root, store, "--name", "bench"), clean=clean),
-            Contender(
-                TAR, lambda: shell(f"tar -C {tree.root} -c . | zstd -1 -T2 -q -o {archive}"), clean=clean
-            ),
+            Contender(TAR, lambda: shell(f"tar -C {tree.root} -c . | zstd -1 -T2 -q -o {archive}"), clean=clean),
         ]
         result.seconds = race(contenders, setting.rounds, setting.say)
     result.ratio(OURS_PACK, TAR, 1.15)

@@ -60,9 +60,7 @@ def _watch(words: list[str]) -> tuple[int, float]:
             time.sleep(SAMPLE_SECONDS)
         if leader.returncode:
             errors.seek(0)
-            raise RuntimeError(
-                f"{' '.join(words)}\nexit {leader.returncode}: {errors.read().decode()[-2000:]}"
-            )
+            raise RuntimeError(f"{' '.join(words)}\nexit {leader.returncode}: {errors.read().decode()[-2000:]}")
     return peak, time.perf_counter() - begun
 
 

@@ -20,14 +20,8 @@ def show(result: Result) -> str:
     """A case's table: figure, unit, bar and verdict a line, then the medians it is made of."""
     lines = [f"\n{result.title}"]
     for line in result.lines:
-        bar = (
-            ""
-            if line.bar is None
-            else f"{'at most' if line.at_most else 'at least'} {line.bar:g} {line.unit}"
-        )
-        lines.append(
-            f"  {line.text:<58} {line.value:>10.2f} {line.unit:<3} {bar:<16} {line.verdict}".rstrip()
-        )
+        bar = "" if line.bar is None else f"{'at most' if line.at_most else 'at least'} {line.bar:g} {line.unit}"
+        lines.append(f"  {line.text:<58} {line.value:>10.2f} {line.unit:<3} {bar:<16} {line.verdict}".rstrip())
     for name, seconds in result.seconds.items():
         spread = f"{min(seconds):.2f}-{max(seconds):.2f}"
         lines.append(f"    {name:<56} {median(seconds):>10.2f} s   of {len(seconds)}: {spread}")
@@ -71,26 +65,17 @@ def draw(cases: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _seconds(case: Mapping[str, Any], note: str) -> Panel:
     medians = {name: median(seconds) for name, seconds in case["seconds"].items()}
-    bars = [
-        Bar(name, medians[name], name.startswith("dsctl"))
-        for name in sorted(medians, key=medians.__getitem__)
-    ]
+    bars = [Bar(name, medians[name], name.startswith("dsctl")) for name in sorted(medians, key=medians.__getitem__)]
     return Panel(case["title"], note, "s", bars)
 
 
 def _images(case: Mapping[str, Any]) -> Panel:
     ending = ": images a second"
-    rates = {
-        line["text"].removesuffix(ending): line["value"] for line in case["lines"] if ending in line["text"]
-    }
+    rates = {line["text"].removesuffix(ending): line["value"] for line in case["lines"] if ending in line["text"]}
     short = {
-        name: name.replace("dsctl cache from", "cache from").replace(", then cached path", " + epoch")
-        for name in rates
+        name: name.replace("dsctl cache from", "cache from").replace(", then cached path", " + epoch") for name in rates
     }
     bars = [
-        Bar(short[name], rates[name], "cache" in name)
-        for name in sorted(rates, key=rates.__getitem__, reverse=True)
+        Bar(short[name], rates[name], "cache" in name) for name in sorted(rates, key=rates.__getitem__, reverse=True)
     ]
-    return Panel(
-        case["title"], "one shuffled epoch of real PNG files; images a second, longer is better", "/s", bars
-    )
+    return Panel(case["title"], "one shuffled epoch of real PNG files; images a second, longer is better", "/s", bars)

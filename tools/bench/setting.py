@@ -12,6 +12,8 @@ from typing import Any
 from tools.bench.trees import Shape
 
 MEMORY = Path("/dev/shm")
+# Nothing here takes as long; what does hangs.
+LONGEST_SECONDS = 900
 GIB = 1 << 30
 
 
@@ -73,7 +75,9 @@ class Dsctl:
     def parse(self, command: list[str]) -> Any:
         """Run a command line that ends in a document of the product's."""
         environment = {**os.environ, **self.environment}
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=environment, check=False, capture_output=True, text=True, timeout=LONGEST_SECONDS
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\nexit {done.returncode}: {done.stderr.strip()[-2000:]}")
         return json.loads(done.stdout)
@@ -87,7 +91,7 @@ def command(*arguments: str | Path, environment: Mapping[str, str] | None = None
     """
     words = [str(part) for part in arguments]
     variables = {**os.environ, **(environment or {})}
-    done = subprocess.run(words, env=variables, check=False, capture_output=True, text=True)
+    done = subprocess.run(words, env=variables, check=False, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}\nexit {done.returncode}: {done.stderr.strip()[-2000:]}")
 
