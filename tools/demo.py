@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,21 +17,12 @@ from typing import Any
 
 from dsagent.engine.tree import remove_tree
 
-FEWEST_FILES = 10_000
-MOST_BYTES = 1 << 30
-COPIES = 5  # of the tree, that the demo has on the disk at most
+FILES = 12_000  # or a few more
+MOST_FILES, MOST_BYTES = 4_000, 50 << 20  # of one folder
+COPIES = 4  # of the tree, that the demo has on the disk at most
 CHANGED = 100
-# Parts of the Python installation, for the small cache; the first is leased, the last one evicts another.
+# Parts of the Python installation, for the small cache.
 SMALL = ("email", "encodings", "asyncio", "unittest")
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A folder of real files."""
-
-    path: Path
-    files: int
-    bytes: int
 
 
 @dataclass
@@ -38,6 +30,7 @@ class Demo:
     """Runs commands, shows them, and keeps how long each took."""
 
     work: Path
+    about: str = ""
     rows: list[tuple[str, float, str]] = field(default_factory=list)
 
     def dsctl(self, what: str, *arguments: object, root: str = "root") -> dict[str, Any]:
@@ -54,14 +47,13 @@ class Demo:
             self.rows.append((what, seconds, _note(answer)))
         return answer  # type: ignore[no-any-return]
 
-    def copy(self, what: str, source: Path, target: str) -> Path:
-        """`cp -r`, as the thing to compare with."""
-        print(f"\n$ cp -r {source} {self.work / target}", flush=True)
+    def run(self, what: str, *command: object) -> None:
+        """Any other command, to compare with."""
+        print(f"\n$ {shlex.join(map(str, command))[:100]}", flush=True)
         began = time.perf_counter()
-        subprocess.run(["cp", "-r", source, self.work / target], check=True)
+        subprocess.run(list(map(str, command)), check=True)
         if what:
             self.rows.append((what, time.perf_counter() - began, ""))
-        return self.work / target
 
 
 def main() -> int:
@@ -70,12 +62,10 @@ def main() -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the tree may be the very Python that runs this
     work = Path(tempfile.mkdtemp(prefix="dsagent-demo-"))
     try:
-        tree = find_tree(shutil.disk_usage(work).free // COPIES)
-        print(f"{tree.files:,} files, {tree.bytes / 1e6:,.0f} MB in {tree.path}; everything happens in {work}")
         demo = Demo(work)
-        show_life(demo, tree)
+        show_life(demo, gather(demo))
         show_eviction(demo)
-        show_table(demo, tree)
+        show_table(demo)
     except subprocess.CalledProcessError as error:
         print(f"{error.cmd[0]} failed with exit code {error.returncode}", file=sys.stderr)
         return 1
@@ -84,16 +74,27 @@ def main() -> int:
     return 0
 
 
-def find_tree(most_bytes: int) -> Tree:
-    """The first tree that has enough files, all of them readable, and is not too large."""
-    trees = []
-    for path in (Path("/usr/share"), Path(sysconfig.get_path("stdlib")), Path(sys.prefix, "lib"), Path("/usr/lib")):
-        sizes = list(_sizes(str(path)))
-        trees.append(Tree(path, len(sizes), sum(sizes)))
-        if len(sizes) >= FEWEST_FILES and trees[-1].bytes <= min(MOST_BYTES, most_bytes) and min(sizes) >= 0:
-            return trees[-1]
-    found = "; ".join(f"{tree.path}: {tree.files:,} files, {tree.bytes / 1e6:,.0f} MB" for tree in trees)
-    sys.exit(f"no tree of {FEWEST_FILES:,} files or more that fits {COPIES} times into the temporary folder: {found}")
+def gather(demo: Demo) -> Path:
+    """A tree of real files that can be changed: folders of this machine, copied until there are enough."""
+    folders: list[Path] = []
+    files = size = 0
+    for tree in ("/usr/share", sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "/usr/lib"):
+        for folder in sorted(path for path in Path(tree).iterdir() if path.is_dir() and not path.is_symlink()):
+            sizes = list(_sizes(str(folder)))
+            small = len(sizes) <= MOST_FILES and sum(sizes) <= MOST_BYTES
+            if files < FILES and small and min(sizes, default=0) >= 0:
+                folders.append(folder)
+                files += len(sizes)
+                size += sum(sizes)
+    free = shutil.disk_usage(demo.work).free
+    if files < FILES or free < COPIES * size:
+        sys.exit(f"found {files:,} files of {FILES:,}; {COPIES} x {size:,} bytes have to fit into {free:,}: set TMPDIR")
+    demo.about = f"{files:,} files, {size / 1e6:,.0f} MB"
+    print(f"{demo.about} from {folders[0]} to {folders[-1]}; everything happens in {demo.work}")
+    source = demo.work / "source"
+    source.mkdir()
+    demo.run("", "cp", "-r", "--parents", *folders, source)
+    return source
 
 
 def _sizes(path: str) -> Iterator[int]:
@@ -109,9 +110,8 @@ def _sizes(path: str) -> Iterator[int]:
         yield -1
 
 
-def show_life(demo: Demo, tree: Tree) -> None:
+def show_life(demo: Demo, source: Path) -> None:
     """Pack, cache, ask again, verify, change some files, update."""
-    source = demo.copy("", tree.path, "source")  # one that can be changed
     store = demo.work / "store"
     demo.dsctl("pack it into a store", "pack", source, store, "--name", "demo", "--skip-special")
     first = demo.dsctl("cache it from the store", "cache", store)
@@ -125,7 +125,7 @@ def show_life(demo: Demo, tree: Tree) -> None:
     _expect(packed["new_bundles"] == 1, "only changed files are packed")
     updated = demo.dsctl("update the cache", "cache", store)
     _expect(updated["outcome"] == "updated" and updated["fetched_bytes"] == changed, "only changed files are fetched")
-    demo.copy("beside it: cp -r", source, "copied")
+    demo.run("beside it: cp -r", "cp", "-r", source, demo.work / "copied")
 
 
 def change(folder: Path) -> int:
@@ -142,20 +142,20 @@ def change(folder: Path) -> int:
 def show_eviction(demo: Demo) -> None:
     """Fills a small cache: the version that was not used for longest and has no lease has to go."""
     library = Path(sysconfig.get_path("stdlib"))
-    leased, oldest, *_, last = SMALL
-    for name in SMALL[:-1]:
+    leased, newest, middle, oldest = sorted(SMALL, key=lambda name: sum(_sizes(str(library / name))))
+    for name in (leased, oldest, middle):
         lease = ("--lease", "a-job", "--lease-for", "1h") if name == leased else ()
         demo.dsctl("", "cache", library / name, *lease, "--skip-special", root="small")
     used = demo.dsctl("", "df", root="small")["used"]
-    demo.dsctl("", "cache", library / last, "--skip-special", "--capacity", used, "--dry-run", root="small")
-    result = demo.dsctl("", "cache", library / last, "--skip-special", "--capacity", used, root="small")
+    demo.dsctl("", "cache", library / newest, "--skip-special", "--capacity", used, "--dry-run", root="small")
+    result = demo.dsctl("", "cache", library / newest, "--skip-special", "--capacity", used, root="small")
     evicted = [one["dataset"] for one in result["evicted"]]
     _expect(evicted[:1] == [oldest] and leased not in evicted, f"{oldest} is evicted, and {leased}, leased, is not")
 
 
-def show_table(demo: Demo, tree: Tree) -> None:
+def show_table(demo: Demo) -> None:
     """How long each step took, the start of the program included."""
-    print(f"\n{tree.files:,} files, {tree.bytes / 1e6:,.0f} MB, {os.cpu_count()} CPUs; all reads come from memory\n")
+    print(f"\n{demo.about}, {os.cpu_count()} CPUs; what is read lies in memory already\n")
     copied = demo.rows[-1][1]
     print(f"{'step':<26}{'seconds':>8}{'of cp -r':>10}  what was moved")
     for what, seconds, note in demo.rows:
