@@ -2,14 +2,16 @@
 
 import math
 import os
+from typing import TYPE_CHECKING
 
 from dsagent.adapters import linux
 from dsagent.adapters.directory import DirectorySource, DirectoryStore
-from dsagent.adapters.sqlite_catalog import SqliteCatalog
 from dsagent.core.ports import Location, Source, Store
 from dsagent.core.space import Limits
-from dsagent.service.node import Meter, Node, SystemClock
-from dsagent.service.settings import Settings
+
+if TYPE_CHECKING:
+    from dsagent.service.node import Meter, Node
+    from dsagent.service.settings import Settings
 
 MOST_WORKERS = 16
 
@@ -71,8 +73,11 @@ def _split(url: str) -> tuple[str, str]:
     return protocol, path
 
 
-def local_node(settings: Settings, meter: Meter) -> Node:
+def local_node(settings: "Settings", meter: "Meter") -> "Node":
     """The cache below a root on this machine; raises UnfitRoot if the root lies on a network filesystem."""
+    from dsagent.adapters.sqlite_catalog import SqliteCatalog  # noqa: PLC0415 - workers start without it
+    from dsagent.service.node import Node, SystemClock  # noqa: PLC0415 - likewise
+
     root = settings.root
     linux.refuse_network_filesystem(str(root))
     return Node(

@@ -9,13 +9,13 @@ import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp, target_leaves
 from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, local_error, show_path, source_error
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
-from dsagent.engine.tree import open_below
+from dsagent.engine.tree import open_below, write_all
 
 SPOOLS = "tmp/"
 
@@ -217,7 +217,7 @@ class DirectoryStore:
         """See Store.spool."""
         try:
             (self._root / SPOOLS).mkdir(parents=True, exist_ok=True)
-            return io.BufferedRandom(_Spool(self._root / SPOOLS / uuid.uuid4().hex))
+            return cast("BinaryIO", _Spool(self._root / SPOOLS / uuid.uuid4().hex))
         except OSError as error:
             raise self._error("write", SPOOLS, error) from error
 
@@ -254,7 +254,7 @@ class DirectoryStore:
             (self._root / key).parent.mkdir(parents=True, exist_ok=True)
             with self.spool() if isinstance(data, bytes) else contextlib.nullcontext(data) as file:
                 if isinstance(data, bytes):
-                    file.write(data)
+                    write_all(file.fileno(), data)
                 file.flush()
                 if self._durable:
                     os.fsync(file.fileno())

@@ -94,7 +94,7 @@ def mount_of(path: str) -> Mount:
     resolved = os.path.realpath(path)
     best = Mount("/", "unknown")
     for mount in mounts():
-        inside = mount.point == "/" or resolved == mount.point or resolved.startswith(mount.point + "/")
+        inside = mount.point in ("/", resolved) or resolved.startswith(mount.point + "/")
         if inside and len(mount.point) >= len(best.point):
             best = mount
     return best

@@ -15,7 +15,7 @@ POINTER = "dsagent-current"
 FRAME_BYTES = 8 << 20
 # A frame holds up to FRAME_BYTES of entries, or a piece of a large file with its header; twice that is the bound.
 FRAME_LIMIT = 2 * FRAME_BYTES
-SHARD_ENTRIES = 20_000
+SHARD_ENTRIES = 10_000  # small, so that workers have something to do soon
 SHARD_LIMIT = 100_000
 
 

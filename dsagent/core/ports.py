@@ -84,7 +84,9 @@ class Store(Protocol):
         """
 
     def spool(self) -> BinaryIO:
-        """A new writable temporary file from which `create` can take a large object, removed when closed."""
+        """A new temporary file from which `create` can take a large object, removed when closed. It is unbuffered:
+        `write` may take less than it is given.
+        """
 
     def entries(self, prefix: str) -> Iterator[StoredObject]:
         """All objects whose key begins with `prefix`, a folder name with slash."""

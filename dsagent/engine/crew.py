@@ -6,6 +6,7 @@ pipes. One thread of the parent serves each worker, so that a reply is taken as 
 """
 
 import contextlib
+import fcntl
 import os
 import pickle
 import queue
@@ -26,6 +27,7 @@ Progress = Callable[[int, int], None]
 """Takes bytes and files done since the last call; called from several threads."""
 
 PROGRESS_SECONDS = 0.2
+PIPE_BYTES = 1 << 20
 
 T = TypeVar("T")
 
@@ -274,7 +276,7 @@ def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
         "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
         "MALLOC_TOP_PAD_": str(1 << 26),
     }
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "dsagent.entrypoints.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -282,6 +284,9 @@ def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
         pass_fds=inherit,
         bufsize=1 << 20,
     )
+    with contextlib.suppress(OSError):  # the user's pipes may be at their limit; frames of megabytes pass through it
+        fcntl.fcntl(cast("IO[bytes]", process.stdout), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return process
 
 
 def _died(process: "subprocess.Popen[bytes]", error: Exception) -> WorkerDied:

@@ -170,7 +170,9 @@ class _NewBundle:
 
     def write(self, frame: PackedFrame) -> None:
         """Adds a frame."""
-        self.spool.write(frame.stored)
+        view = memoryview(frame.stored)
+        while view:
+            view = view[self.spool.write(view) :]
         self._digest.update(frame.stored)
         self._frames.append(Frame(self._stored, len(frame.stored), self.length, frame.plain, frame.digest))
         self._stored += len(frame.stored)

@@ -19,7 +19,7 @@ from dsagent.engine import journal
 from dsagent.engine.crew import Tools
 from dsagent.engine.tree import Tree, write_all
 
-JOB_BYTES = 32 << 20
+JOB_BYTES = 16 << 20
 JOB_FILES = 2_000
 # A version that was updated often refers to many bundles in turn; this many jobs are kept open at once.
 OPEN_JOBS = 64
