@@ -9,11 +9,16 @@ import typer
 
 from dsagent.core.errors import DsagentError
 from dsagent.entrypoints.dsctl.arguments import hoist
+from dsagent.entrypoints.dsctl.fill import Check
 from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.progress import ProgressStyle
+from dsagent.entrypoints.dsctl.render import Output
 from dsagent.entrypoints.dsctl.session import Session
 from dsagent.service.settings import Flags
 
 TAKE_DATASETS = ("run", "path", "verify", "evict", "diff", "lease")
+
+CHOICES: dict[str, type[StrEnum]] = {"output": Output, "progress": ProgressStyle, "check": Check}
 
 BASH = r"""_dsctl() {
     local IFS=$'\n'
@@ -75,7 +80,7 @@ def _possible(session: Session, before: list[str], prefix: str) -> Iterable[str]
     command = _subcommand(top, before)
     option = next((p for p in [*top.params, *command.params] if before and before[-1] in p.opts), None)
     if option is not None and not getattr(option, "is_flag", False):
-        return getattr(option.type, "choices", ())
+        return [choice.value for choice in CHOICES.get(option.name, ())]
     if prefix.startswith("-"):
         return [name for p in [*top.params, *command.params] for name in p.opts if name.startswith(prefix)]
     if getattr(command, "commands", None):
