@@ -238,8 +238,13 @@ class ObjectStore:
     def _put_new(self, key: str, data: bytes) -> bool:
         try:
             self._put(key, data, "create")
-        except (AlreadyExistsError, GenericError, PreconditionError):
+        except (AlreadyExistsError, PreconditionError):
             return False
+        except GenericError:
+            # Among much else: another writer was at this key at the same time (409).
+            if self._has(key):
+                return False
+            raise
         except NotImplementedError:
             if self._has(key):
                 return False
