@@ -79,6 +79,8 @@ class SqliteCatalog:
         except OSError as error:
             raise local_error("make", str(self._path.parent), error) from error
         with self._converted("change"), contextlib.closing(self._connect("rwc")) as connection:
+            if not os.access(self._path, os.W_OK):  # SQLite would begin a decision that locks nobody out
+                raise self._not_permitted("change", "it cannot be written")
             _set_journal(connection)
             _patiently(connection, "BEGIN IMMEDIATE")
             try:
@@ -105,7 +107,7 @@ class SqliteCatalog:
     def _read(self, query: str) -> list[Row] | None:
         """The rows, or None if there is no catalog yet."""
         with self._converted("read"):
-            if not self._path.exists():
+            if not self._exists():
                 return None
             try:
                 return self._query("rw", query)
@@ -114,6 +116,12 @@ class SqliteCatalog:
                     raise
             # WAL needs files beside the catalog, which cannot be made here.
             return self._query("ro&immutable=1", query)
+
+    def _exists(self) -> bool:
+        try:
+            return self._path.exists()
+        except OSError as error:
+            raise local_error("read", str(self._path), error) from error
 
     def _query(self, mode: str, query: str) -> list[Row] | None:
         with contextlib.closing(self._connect(mode)) as connection:
@@ -181,9 +189,12 @@ class SqliteCatalog:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or (
             code == sqlite3.SQLITE_CANTOPEN and not os.access(self._path.parent, os.W_OK)
         ):
-            hint = "check the owner and mode of the root and how it is mounted"
-            return NotPermitted(action, str(self._path), cause, hint)
+            return self._not_permitted(action, cause)
         return self._unfit(action, cause)
+
+    def _not_permitted(self, action: str, cause: str) -> NotPermitted:
+        hint = "check the owner and mode of the root and how it is mounted"
+        return NotPermitted(action, str(self._path), cause, hint)
 
     def _unfit(self, action: str, cause: str) -> UnfitRoot:
         hint = "make it anew from what is on the disk: dsctl doctor --rebuild"

@@ -213,6 +213,8 @@ def _written(node: Node) -> Iterator[_Lease]:
         names = sorted(os.listdir(node.locks))
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise local_error("list", str(node.locks), error) from error
     for name in names:
         if name.startswith(_PREFIX):
             version_id, _, lease_id = name.removeprefix(_PREFIX).partition(".")
