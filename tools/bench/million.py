@@ -22,7 +22,7 @@ MKFS = [*INLINE, "-N", "3000000"]
 def scan(setting: Setting) -> Result:
     """The engine's scan of a directory source against find, both in a new process."""
     result = Result("scan", f"Scan {setting.million.files:,} entries")
-    with loop_ext4(MEMORY, 5 * GIB, MKFS) as disk:
+    with loop_ext4(MEMORY, 9 * GIB, MKFS) as disk:
         tree = trees.make_tiny(disk / "source", setting.million)
         listing = f"find {shlex.quote(str(tree.root))} -printf '%y %m %s %T@ %C@ %p\\n' > /dev/null"
         contenders = [
@@ -39,7 +39,7 @@ def hit(setting: Setting) -> Result:
     """A second `dsctl cache` of a store whose current version is here."""
     result = Result("hit", f"Hit on a store of {setting.million.files:,} files")
     inside: list[float] = []
-    with loop_ext4(MEMORY, 5 * GIB, MKFS) as disk:
+    with loop_ext4(MEMORY, 9 * GIB, MKFS) as disk:
         tree = trees.make_tiny(disk / "source", setting.million)
         ours, store = Dsctl(disk / "root"), disk / "store"
         ours.run("pack", tree.root, store, "--name", "bench")
