@@ -1,0 +1,105 @@
+"""Runs dsctl as a user would: as a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+DSCTL = [sys.executable, "-P", "-m", "dsagent.entrypoints.dsctl"]
+HANG_SECONDS = 120  # no test waits for this long; it only ends one that would wait for ever
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended."""
+
+    arguments: Sequence[str]
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The document on standard output."""
+        return json.loads(self.out)
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """The problem that is the last line of standard error."""
+        found: dict[str, Any] = json.loads(self.err.splitlines()[-1])
+        return found
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.arguments)} -> {self.code}\n{self.out.decode(errors='replace')}\n{self.err}"
+
+
+@dataclass(frozen=True)
+class Dsctl:
+    """dsctl on one root. `prefix` is a command to run it under, such as setpriv."""
+
+    root: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    prefix: Sequence[str] = ()
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        """The whole command line."""
+        return [*self.prefix, *DSCTL, "--root", str(self.root), *map(str, arguments)]
+
+    def variables(self) -> dict[str, str]:
+        """The environment it runs in."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DSAGENT_")}
+        return {**kept, "PYTHONPATH": str(REPOSITORY), **self.environment}
+
+    def start(self, *arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
+        """Starts it in a process group of its own, with both outputs piped."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=self.variables(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **options,
+        )
+
+    def run(self, *arguments: str | Path) -> Done:
+        """Runs it to its end, whatever that is."""
+        done = subprocess.run(
+            self.command(*arguments),
+            check=False,
+            env=self.variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=HANG_SECONDS,
+        )
+        return Done(list(map(str, arguments)), done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+
+    def ok(self, *arguments: str | Path) -> Any:
+        """Runs it, asserts that it succeeds, and gives its document."""
+        done = self.run(*arguments, "-o", "json")
+        assert done.code == 0, done
+        return done.json
+
+    def fails(self, code: int, *arguments: str | Path) -> dict[str, Any]:
+        """Runs it, asserts that it ends with `code`, prints nothing and gives the problem."""
+        done = self.run(*arguments, "-o", "json")
+        assert done.code == code, done
+        assert done.out == b"", done
+        problem = done.problem
+        assert problem["exit_code"] == code, done
+        assert problem["detail"] and "bug in dsagent" not in done.err, done
+        return problem
+
+    def visible(self) -> dict[str, Path]:
+        """What `ls` shows: where the data of each dataset@version are."""
+        return {f"{row['dataset']}@{row['version']}": Path(row["path"]) for row in self.ok("ls")}
+
+    def assert_nothing_published(self) -> None:
+        """Neither in the listing nor on the disk."""
+        assert self.visible() == {}
+        assert not list(self.root.glob("versions/*/*/*/data"))
