@@ -1,0 +1,155 @@
+"""dsctl from and to S3: a real gateway where Go is there, and moto's server."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.support import trees
+from tests.support.command import Dsctl
+from tests.unit.contract.places import BucketPlace
+
+LARGE = 9 << 20  # packed, it goes up and comes down in parts
+
+
+@pytest.fixture(params=[pytest.param("versitygw", marks=pytest.mark.needs("go")), "moto"])
+def server(request: pytest.FixtureRequest) -> dict[str, str]:
+    return servers.versitygw() if request.param == "versitygw" else servers.moto()
+
+
+@pytest.fixture
+def bucket(server: dict[str, str]) -> BucketPlace:
+    return BucketPlace(server)
+
+
+@pytest.fixture
+def dsctl(server: dict[str, str], tmp_path: Path) -> Dsctl:
+    return Dsctl(tmp_path / "root", server)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "images"
+    trees.make_files(root, 60, directories=4)
+    (root / "empty folder").mkdir()
+    (root / "d000" / "empty file").touch()
+    (root / "d000.txt").write_bytes(b"before d000/ by bytes, after it by path")
+    return root
+
+
+def upload(place: BucketPlace, tree: Path) -> None:
+    for path, seen in trees.look(tree).items():
+        if seen.kind == "f":
+            place.write(path, (tree / path.decode()).read_bytes())
+        else:
+            place.make_directory(path)
+
+
+def test_a_store_on_s3_is_packed_cached_verified_updated_and_pruned(
+    dsctl: Dsctl, tree: Path, bucket: BucketPlace
+) -> None:
+    (tree / "large").write_bytes(random.Random(1).randbytes(LARGE))
+    store = f"s3://{bucket.bucket}/stores/images"
+    packed = dsctl.ok("pack", tree, store)
+    assert packed["files"] == 63
+    cached = dsctl.ok("cache", store)
+    assert (cached["dataset"], cached["outcome"]) == ("images", "fetched")
+    assert cached["version"] == packed["version"]
+    trees.assert_published(Path(cached["path"]), trees.look(tree))
+    assert dsctl.ok("verify", "images")["bad"] == []
+    assert dsctl.ok("cache", store)["outcome"] == "hit"
+
+    (tree / "d001" / "new").write_bytes(b"new")
+    second = dsctl.ok("pack", tree, store)
+    assert {row["version"] for row in dsctl.ok("ls", store)} == {packed["version"], second["version"]}
+    updated = dsctl.ok("cache", store)
+    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 3)
+    trees.assert_published(Path(updated["path"]), trees.look(tree))
+
+    dsctl.ok("store", "forget", store, "--keep-last", "1")
+    dsctl.ok("store", "prune", store)
+    assert dsctl.ok("store", "check", store)["bad"] == []
+    assert [row["version"] for row in dsctl.ok("ls", store)] == [second["version"]]
+
+
+def test_unpacked_objects_are_cached_and_updated_by_what_changed(
+    dsctl: Dsctl, tree: Path, bucket: BucketPlace, tmp_path: Path
+) -> None:
+    upload(bucket, tree)
+    source = bucket.location.url
+    cached = dsctl.ok("cache", source, "--name", "images")
+    assert cached["outcome"] == "fetched"
+    expected = trees.without_times(trees.look(tree))
+    trees.assert_same(trees.without_times(trees.look(Path(cached["path"]))), expected)
+    assert dsctl.ok("verify", "images")["bad"] == []
+    assert dsctl.ok("cache", source, "--name", "images")["outcome"] == "hit"
+    # The same content has the same version, wherever it lies.
+    assert dsctl.ok("pack", tree, tmp_path / "store")["version"] == cached["version"]
+    assert dsctl.ok("diff", source, str(tree))["changed"] == []
+
+    bucket.write(b"d002/changed", b"changed")
+    updated = dsctl.ok("cache", source, "--name", "images")
+    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 7)
+    assert (Path(updated["path"]) / "d002" / "changed").read_bytes() == b"changed"
+
+
+def test_objects_are_packed_into_a_store_beside_them_while_they_are_cached(
+    dsctl: Dsctl, tree: Path, bucket: BucketPlace
+) -> None:
+    upload(bucket, tree)
+    store = f"s3://{bucket.bucket}/packed"
+    cached = dsctl.ok("cache", bucket.location.url, "--name", "images", "--pack-to", store)
+    assert [row["version"] for row in dsctl.ok("ls", store)] == [cached["version"]]
+    other = Dsctl(dsctl.root.with_name("other root"), dsctl.environment)
+    again = other.ok("cache", store)
+    assert again["version"] == cached["version"]
+    expected = trees.without_times(trees.look(tree))
+    trees.assert_same(trees.without_times(trees.look(Path(again["path"]))), expected)
+
+
+def test_options_on_the_command_line_are_enough(dsctl: Dsctl, tree: Path, bucket: BucketPlace) -> None:
+    upload(bucket, tree)
+    unset = {name: "" for name in dsctl.environment if name.startswith("AWS_")}
+    bare = Dsctl(dsctl.root, unset | {"AWS_EC2_METADATA_DISABLED": "true"})
+    options = [f"--storage-option={name}={value}" for name, value in bucket.location.options]
+    assert bare.ok("cache", bucket.location.url, "--name", "images", *options)["outcome"] == "fetched"
+
+
+def test_what_is_not_there_is_a_missing_source(dsctl: Dsctl, bucket: BucketPlace) -> None:
+    assert "no object" in dsctl.fails(3, "cache", f"s3://{bucket.bucket}/nothing")["detail"]
+    assert "NoSuchBucket" in dsctl.fails(3, "cache", "s3://no-such-bucket-anywhere/data")["detail"]
+    dsctl.assert_nothing_published()
+
+
+def test_keys_that_cannot_be_kept_are_all_named(tmp_path: Path) -> None:
+    # A gateway before a directory cannot hold such keys.
+    bucket, dsctl = BucketPlace(servers.moto()), Dsctl(tmp_path / "root", servers.moto())
+    bad = [b"both", b"folder with content/", b"a//b", b"../c", b"./d"]
+    for key in [*bad, b"both/file", b"fine"]:
+        bucket.write(key, b"content")
+    problem = dsctl.fails(3, "cache", bucket.location.url, "--name", "odd")
+    assert sorted(problem["paths"]) == sorted(key.decode() for key in bad)
+    dsctl.assert_nothing_published()
+
+
+@pytest.mark.needs("go")
+def test_a_wrong_key_is_not_permitted(tmp_path: Path) -> None:
+    settings = servers.versitygw()
+    place = BucketPlace(settings)
+    dsctl = Dsctl(tmp_path / "root", settings | {"AWS_SECRET_ACCESS_KEY": "wrong"})
+    dsctl.fails(11, "cache", place.location.url)
+    dsctl.fails(11, "pack", tmp_path, place.location.url, "--name", "images")
+
+
+def test_a_store_that_loses_or_alters_a_bundle_is_bad(dsctl: Dsctl, tree: Path, bucket: BucketPlace) -> None:
+    dsctl.ok("pack", tree, bucket.location.url, "--name", "images")
+    listed = bucket.client.list_objects_v2(Bucket=bucket.bucket, Prefix="some/prefix/bundles/")
+    (bundle,) = (found["Key"] for found in listed["Contents"])
+    body = bytearray(bucket.client.get_object(Bucket=bucket.bucket, Key=bundle)["Body"].read())
+    body[len(body) // 2] ^= 1
+    bucket.client.put_object(Bucket=bucket.bucket, Key=bundle, Body=bytes(body))
+    dsctl.fails(5, "cache", bucket.location.url)
+    bucket.client.delete_object(Bucket=bucket.bucket, Key=bundle)
+    dsctl.fails(10, "cache", bucket.location.url)
+    dsctl.assert_nothing_published()
