@@ -30,6 +30,7 @@ from dsagent.service.results import ForgetResult, PruneResult, StoreCheckResult,
 
 JOBS_AHEAD = 64
 NAMED_FILES = 10  # of those that one bad frame concerns
+DELETED_AT_ONCE = 20
 # Where stores that are directories have files that are being written.
 SPOOLS = "tmp/"
 
@@ -93,8 +94,8 @@ def prune(open_: Opens, location: Location, dry_run: bool) -> PruneResult:
     """Deletes what no manifest names and what is older than the grace of 7 days; safe beside running packs.
 
     A pack makes each bundle it refers to young before it writes its manifest. So what is old is listed first, the
-    manifests are read then, and just before deleting the ages are looked at again. Raises BadStore, and deletes
-    nothing, if a manifest cannot be read.
+    manifests are read then, and just before deleting a few the ages are looked at again. Raises BadStore, and
+    deletes nothing, if a manifest cannot be read.
     """
     step("prune")
     dataset = open_store(open_, location)
@@ -102,11 +103,9 @@ def prune(open_: Opens, location: Location, dry_run: bool) -> PruneResult:
     listed = list(_prunable(store))
     named = _named(store)
     unnamed = [found for found in listed if found.key not in named]
-    old = {found.key for found in unnamed if _is_old(found)}
-    deleted = [found for found in _prunable(store) if found.key in old and _is_old(found)]
+    deleted = [found for found in unnamed if _is_old(found)]
     if not dry_run:
-        for found in deleted:
-            store.delete(found.key)
+        deleted = [found for few in _cut(deleted, DELETED_AT_ONCE) for found in _delete(store, few)]
     freed = sum(found.size for found in deleted)
     return PruneResult(dataset, [found.key for found in deleted], freed, len(unnamed) - len(deleted), dry_run)
 
@@ -192,6 +191,20 @@ def _drop(store: Store, manifest: Manifest) -> None:
 def _prunable(store: Store) -> Iterator[StoredObject]:
     for prefix in (BUNDLES, SHARDS, STAMPS, SPOOLS):
         yield from store.entries(prefix)
+
+
+def _cut(some: list[StoredObject], length: int) -> Iterator[list[StoredObject]]:
+    for at in range(0, len(some), length):
+        yield some[at : at + length]
+
+
+def _delete(store: Store, some: list[StoredObject]) -> list[StoredObject]:
+    """Deletes those of `some` that are still old; returns them."""
+    keys = {found.key for found in some}
+    old = [found for found in _prunable(store) if found.key in keys and _is_old(found)]
+    for found in old:
+        store.delete(found.key)
+    return old
 
 
 def _named(store: Store) -> set[str]:
