@@ -27,9 +27,7 @@ class Need:
 
 
 def _programs(*names: str) -> Callable[[], bool]:
-    return lambda: all(
-        shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") for name in names
-    )
+    return lambda: all(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") for name in names)
 
 
 def _opens(device: str) -> Callable[[], bool]:
@@ -46,8 +44,7 @@ def _opens(device: str) -> Callable[[], bool]:
 def _can_mount() -> bool:
     probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     return (
-        shutil.which("unshare") is not None
-        and subprocess.run(probe, check=False, capture_output=True).returncode == 0
+        shutil.which("unshare") is not None and subprocess.run(probe, check=False, capture_output=True).returncode == 0
     )
 
 

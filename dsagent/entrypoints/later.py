@@ -20,9 +20,7 @@ def _is_installed(requirement: str) -> bool:
 def _has_extra(extra: str) -> bool:
     """Whether all that dsagent's own metadata names for the extra is installed."""
     marker = re.compile(rf"""extra\s*==\s*['"]{extra}['"]""")
-    return all(
-        _is_installed(needed) for needed in distribution("dsagent").requires or () if marker.search(needed)
-    )
+    return all(_is_installed(needed) for needed in distribution("dsagent").requires or () if marker.search(needed))
 
 
 def _run(script: str, extra: str | None) -> int:
