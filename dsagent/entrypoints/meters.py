@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.core.quantities import human_count, human_duration, human_size
 
@@ -14,8 +14,7 @@ log = logging.getLogger("dsagent")
 RATE_SECONDS = 15.0  # how far back the rate looks: old enough to be calm, young enough to be true
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a verb is. Totals of 0 are unknown; rates are per second; `remaining` is in seconds, None if unknown."""
 
     verb: str

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.contract import ENV_DATASET_PREFIX
 from dsagent.core.datasets import is_name
@@ -15,8 +15,7 @@ from dsagent.service.origins import CacheRequest
 from dsagent.service.results import CacheResult
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """A dataset that is present, and this process's lease on it."""
 
     dataset: str

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from dsagent.contract import ENV_CAPACITY, ENV_KEEP_FREE, ENV_ROOT
 from dsagent.core.errors import UsageError
@@ -15,8 +15,7 @@ SYSTEM_ROOT = "/var/lib/dsagent"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The settings of a node's cache. `origins` names for each field the flag, the variable or "default"."""
 
     root: Path
@@ -30,15 +29,14 @@ class Settings:
     workers: int | None = None
     """Worker processes, a number. Default: one for each CPU this process may use, up to 16, as more do not
     help."""
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    origins: Mapping[str, str] = MappingProxyType({})
 
     def lines(self) -> list[str]:
         """One line a setting, with its origin."""
         return [f"{name} = {getattr(self, name)} ({origin})" for name, origin in self.origins.items()]
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(NamedTuple):
     """What a caller gave; None where nothing. Sizes are text such as `500G` or bytes."""
 
     root: str | os.PathLike[str] | None = None

@@ -1,7 +1,7 @@
 """The command line before it is parsed: options for every verb may stand before it and after it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 WITH_VALUE = {
     "--root": "--root",
@@ -17,8 +17,7 @@ VERSION = "--version"
 CACHE = "cache"  # the one verb that has a --version of its own
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """The arguments with what every verb takes at the front, the verb, and whether `--` was among them."""
 
     ordered: tuple[str, ...]

@@ -3,14 +3,13 @@
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from types import FrameType
 from typing import NoReturn
 
 from dsagent.core.errors import DsagentError, Interrupted, Problem, TimedOut, UsageError, local_error
+from dsagent.entrypoints.dsctl.render import as_json_line, say
 
 log = logging.getLogger("dsagent")
 
@@ -28,14 +27,7 @@ class Stopped(BaseException):
 
 def report(problem: Problem, as_json: bool) -> None:
     """Says what failed: the last line of standard error."""
-    if as_json:
-        import orjson  # noqa: PLC0415 - only failures need it here
-
-        text = orjson.dumps(asdict(problem)).decode()
-    else:
-        text = f"dsctl: {problem.detail}"
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    say(as_json_line(problem) if as_json else f"dsctl: {problem.detail}")
 
 
 def as_error(verb: str, error: BaseException) -> DsagentError:
@@ -44,8 +36,6 @@ def as_error(verb: str, error: BaseException) -> DsagentError:
     match error:
         case DsagentError():
             return error
-        case KeyboardInterrupt():
-            return Interrupted(action, subject, "it was interrupted", GO_ON)
         case OSError():
             return local_error(action, str(error.filename or subject), error)
     log.info("this is how it came about", exc_info=error)

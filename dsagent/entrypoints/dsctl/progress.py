@@ -5,6 +5,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from dsagent.entrypoints.dsctl.render import say
 from dsagent.entrypoints.meters import NoMeter, Progress, TickingMeter
 from dsagent.service.node import Meter
 
@@ -34,8 +35,7 @@ def make_meter(style: ProgressStyle, quiet: bool) -> Meter:
 
 
 def _draw_line(progress: Progress, _final: bool) -> None:
-    sys.stderr.write(f"{progress.line()}\n")
-    sys.stderr.flush()
+    say(progress.line())
 
 
 class _Bar:

@@ -1,13 +1,14 @@
 """Results as text: JSON, YAML, names, or tables and sentences for people."""
 
 import base64
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsagent.core.errors import show_path
 from dsagent.core.quantities import human_duration
@@ -23,13 +24,26 @@ class Output(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """A result in its forms: the document for programs, its names, and the lines for people (given: whether wide)."""
 
     document: object
     lines: Callable[[bool], Iterable[str]]
-    names: Sequence[str] = field(default=())
+    names: Sequence[str] = ()
+
+
+def say(line: str) -> None:
+    """Writes a line to standard error; nobody has to read it."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def as_json_line(value: object) -> str:
+    """A value's document in one line."""
+    import orjson  # noqa: PLC0415 - only this form needs it
+
+    return orjson.dumps(as_document(value)).decode()
 
 
 def write(view: View, output: Output) -> None:
@@ -65,6 +79,8 @@ def as_document(value: object) -> Any:
     """A result as JSON has it. Names that are not UTF-8 become text with escapes, and `…_b64` has their bytes."""
     if is_dataclass(value):
         value = {f.name: getattr(value, f.name) for f in fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     match value:
         case Mapping():
             return _as_object(value)

@@ -2,14 +2,12 @@
 
 import logging
 import os
-import sys
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dsagent.core.errors import UsageError
 from dsagent.core.ports import Location
-from dsagent.entrypoints.dsctl.render import Output, View, write
+from dsagent.entrypoints.dsctl.render import Output, View, say, write
 from dsagent.service.settings import Flags, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -20,22 +18,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("dsagent")
 
 
-@dataclass
 class Session:
     """One run of dsctl. `separated`: the command line had a `--`."""
 
-    flags: Flags
-    output: Output
-    style: "ProgressStyle"
-    quiet: bool
-    separated: bool
-    workers: int | None = field(default=None, init=False)
+    def __init__(self, flags: Flags, output: Output, style: "ProgressStyle", quiet: bool, separated: bool) -> None:
+        self.flags = flags
+        self.output = output
+        self.separated = separated
+        self._style = style
+        self._quiet = quiet
 
     @cached_property
     def settings(self) -> Settings:
         """The node's settings; raises UsageError."""
-        flags = Flags(self.flags.root, self.flags.capacity, self.flags.keep_free, self.workers)
-        settings = load_settings(flags, os.environ)
+        settings = load_settings(self.flags, os.environ)
         for line in settings.lines():
             log.info("setting: %s", line)
         return settings
@@ -45,7 +41,7 @@ class Session:
         """Where progress goes."""
         from dsagent.entrypoints.dsctl.progress import make_meter  # noqa: PLC0415 - a listing needs none
 
-        return make_meter(self.style, self.quiet)
+        return make_meter(self._style, self._quiet)
 
     @cached_property
     def node(self) -> "Node":
@@ -68,8 +64,8 @@ class Session:
 
     def note(self, text: str) -> None:
         """Says something that is good to know on standard error."""
-        if not self.quiet:
-            sys.stderr.write(f"note: {text}\n")
+        if not self._quiet:
+            say(f"note: {text}")
 
     def close(self) -> None:
         """Takes progress off the screen."""
