@@ -15,20 +15,24 @@ BATCH_ENTRIES = 10_000
 
 
 class Known(NamedTuple):
-    """An entry of an earlier version and the stamp it had at the source, if that is known."""
+    """An entry of an earlier version, and mtime and token of the stamp it had at the source, if they are known."""
 
     path: bytes
     entry: Entry
-    stamp: Stamp | None
+    mtime_ns: int = 0
+    token: bytes | None = None
+
+    def had(self, stamp: Stamp) -> bool:
+        """Whether this is the stamp that the entry had."""
+        _, kind, executable, size, _, _, _, _ = self.entry
+        return (kind, executable, size, self.mtime_ns, self.token) == stamp[1:]
 
 
 def known_entries(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
     """The entries of a version in path order, with the stamps they had at the source with that URL."""
-    rows = read_stamps(store, manifest.version, source) or iter(())
+    rows: Iterator[tuple[int, bytes]] = read_stamps(store, manifest.version, source) or iter(())
     for entry in read_entries(store, manifest):
-        row = next(rows, None)
-        stamp = Stamp(entry.path, entry.kind, entry.executable, entry.size, *row) if row else None
-        yield Known(entry.path, entry, stamp)
+        yield Known(entry.path, entry, *next(rows, ()))
 
 
 @dataclass
@@ -60,7 +64,7 @@ def recall_packed(stamp: Stamp, old: Known | None) -> Entry | None:
     if old is None:
         return None
     if stamp.kind == FILE:
-        return old.entry if stamp == old.stamp else None
+        return old.entry if old.had(stamp) else None
     return old.entry if old.entry == entry_of(stamp, stamp.token) else None
 
 
@@ -68,7 +72,7 @@ def recall_stamped(stamp: Stamp, old: Known | None) -> Entry | None:
     """For caching: a directory or symlink, or a file whose stamp is the recorded one."""
     if stamp.kind != FILE:
         return entry_of(stamp, stamp.token)
-    return unbundled(old.entry) if old and stamp == old.stamp else None
+    return unbundled(old.entry) if old and old.had(stamp) else None
 
 
 def recall_no_file(stamp: Stamp, _old: Known | None) -> Entry | None:

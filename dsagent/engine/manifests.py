@@ -17,6 +17,9 @@ from dsagent.core.shards import decode_shard, decode_stamps, encode_shard, encod
 
 _LENGTH = struct.Struct("<I")
 
+# In place of a token that cannot be trusted; no source gives it.
+UNSETTLED = b"?"
+
 RESTORE = "restore it from a copy, or pack the source into a new store"
 
 
@@ -121,7 +124,7 @@ class StampsWriter:
     def add(self, stamps: Sequence[Stamp]) -> None:
         """Adds stamps in path order. Those too young to be trusted lose their token: they never equal a later one."""
         if newest_ns(stamps) >= self._settled_ns:
-            stamps = [s if newest_ns((s,)) < self._settled_ns else s._replace(token=b"") for s in stamps]
+            stamps = [s if newest_ns((s,)) < self._settled_ns else s._replace(token=UNSETTLED) for s in stamps]
         self._blocks.append(encode_stamps(stamps))
 
     def encode(self) -> bytes:

@@ -166,7 +166,7 @@ class SourceOrigin:
         """The files that must be read anew, as far as stamps tell."""
         known = known_entries(donor.store, donor.manifest, self.url)
         for stamp, old in beside(self._listing, known):
-            if stamp.kind == FILE and (old is None or old.stamp != stamp):
+            if stamp.kind == FILE and not (old and old.had(stamp)):
                 yield entry_of(stamp, b"")
 
     def fetch(self, fetch: Fetch) -> Manifest:
