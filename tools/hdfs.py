@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.servers import ToolMissingError, free_port, running, tools_directory
+from tools.servers import ToolMissingError, free_port, tools_directory
 
 HADOOP = "3.4.1"
 # The last three are what WebHDFS needs on a Java that no longer brings them; without them it answers 500.
@@ -30,7 +30,7 @@ ARTIFACTS = (
     "javax.activation:activation:1.1.1",
 )
 MAIN_CLASS = "org.apache.hadoop.test.MiniDFSClusterManager"
-START_SECONDS = 60
+START_SECONDS = 120  # a JVM on a busy machine
 
 
 @contextmanager
@@ -51,9 +51,14 @@ def start_hdfs(directory: Path) -> Iterator[str]:
         *("-nnport", str(free_port()), "-httpport", address.rpartition(":")[2]),
         *("-D", "dfs.permissions.enabled=false", "-D", f"hdfs.minidfs.basedir={directory}"),
     ]
-    with running(command, address):
-        _await_data_node(address)
-        yield address
+    with subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            _await_data_node(server, address)
+            yield address
+        finally:
+            server.kill()
 
 
 def hadoop_jars() -> Path:
@@ -91,13 +96,13 @@ def _pom() -> str:
     )
 
 
-def _await_data_node(address: str) -> None:
+def _await_data_node(server: "subprocess.Popen[bytes]", address: str) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and server.poll() is None:
         if _live_data_nodes(address):
             return
         time.sleep(0.1)
-    raise TimeoutError(f"the HDFS at {address} has no data node after {START_SECONDS} s")
+    raise TimeoutError(f"the HDFS at {address} has no data node (exit status {server.poll()})")
 
 
 def _live_data_nodes(address: str) -> int:
