@@ -40,13 +40,13 @@ def make_command(verb: str = "") -> Any:
     known = verb in MODULES or verb in GROUPS
     for name, module in MODULES.items():
         if not known or name == verb:
-            _add(app, module, name, name)
+            _add(app, module, name)
     for name, (text, verbs) in GROUPS.items():
         if not known or name == verb:
             group = typer.Typer(rich_markup_mode=None)
             for one in verbs:
-                _add(group, name, one, one)
-            app.add_typer(group, name=name, help=text, epilog=example(f"dsctl {name} {verbs[0]} --help"))
+                _add(group, name, one)
+            app.add_typer(group, name=name, help=text, epilog=_module(name).EXAMPLES[verbs[0]])
     return typer.main.get_command(app)
 
 
@@ -56,7 +56,11 @@ def _group(epilog: str) -> typer.Typer:
     return app
 
 
-def _add(app: typer.Typer, module_name: str, function: str, name: str) -> None:
-    module = import_module(f"dsagent.entrypoints.dsctl.{module_name}")
+def _add(app: typer.Typer, module_name: str, name: str) -> None:
+    module = _module(module_name)
     hidden = name.startswith("_")
-    app.command(name, epilog=module.EXAMPLES[name], hidden=hidden)(getattr(module, function.lstrip("_")))
+    app.command(name, epilog=module.EXAMPLES[name], hidden=hidden)(getattr(module, name.lstrip("_")))
+
+
+def _module(name: str) -> Any:
+    return import_module(f"dsagent.entrypoints.dsctl.{name}")

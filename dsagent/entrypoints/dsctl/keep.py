@@ -52,7 +52,7 @@ def _verified(result: VerifyResult) -> list[str]:
 
 def evict(
     context: typer.Context,
-    dataset: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A dataset, or NAME@VERSION.")] = None,
+    dataset: Annotated[str | None, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")] = None,
     need: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Remove what is longest unused until so much is free.")
     ] = None,

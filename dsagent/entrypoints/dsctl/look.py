@@ -15,7 +15,7 @@ from dsagent.service.results import CachedInfo, DiffResult, DiskInfo, LeaseInfo,
 
 def ls(
     context: typer.Context,
-    store: Annotated[str | None, typer.Argument(metavar="[STORE]", help="List this store's versions.")] = None,
+    store: Annotated[str | None, typer.Argument(metavar="STORE", help="List this store's versions.")] = None,
     storage_option: StorageOption = None,
 ) -> None:
     """List the datasets on this node, or the versions in a store."""
