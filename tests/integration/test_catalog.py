@@ -53,8 +53,8 @@ with SqliteCatalog(root / "catalog.sqlite", root).decide() as decision:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return node_at(tmp_path / "root")
+def node(scratch: Path) -> Node:
+    return node_at(scratch / "root")
 
 
 def python(script: str, *arguments: str | Path) -> "subprocess.Popen[bytes]":
@@ -272,9 +272,9 @@ def test_a_root_that_another_user_cannot_enter_is_said(scratch: Path) -> None:
     assert "NotPermitted: cannot" in done.stderr, done.stderr
 
 
-def test_a_root_below_a_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    root = tmp_path / "file" / "root"
+def test_a_root_below_a_file_is_said(scratch: Path) -> None:
+    (scratch / "file").write_text("")
+    root = scratch / "file" / "root"
     catalog = SqliteCatalog(root / "catalog.sqlite", root)
     with pytest.raises(DsagentError, match="cannot list"):
         catalog.versions()

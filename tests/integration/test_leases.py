@@ -31,7 +31,7 @@ from dsagent.service import leases
 from tests.support.nodes import node_at
 
 def say(*words):
-    print(*words, flush=True)
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # one write: parent and child talk at once
 
 node = node_at(Path(sys.argv[1]))
 lease = leases.hold(node, node.find("imgs"), "a test")
@@ -39,8 +39,8 @@ lease = leases.hold(node, node.find("imgs"), "a test")
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return node_at(tmp_path / "root")
+def node(scratch: Path) -> Node:
+    return node_at(scratch / "root")
 
 
 class Holder:
@@ -231,7 +231,7 @@ def _wait_for_program(pid: int, name: str) -> None:
         time.sleep(0.001)
 
 
-def test_what_the_command_of_dsctl_run_starts_holds_it(node: Node, tmp_path: Path) -> None:
+def test_what_the_command_of_dsctl_run_starts_holds_it(node: Node, scratch: Path) -> None:
     published(node, "imgs")
     command = "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! $DSAGENT_DATASET_IMGS; read line"
     process = subprocess.Popen(
@@ -331,8 +331,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def timed(tmp_path: Path, clock: ManualClock) -> Node:
-    return node_at(tmp_path / "root", clock)
+def timed(scratch: Path, clock: ManualClock) -> Node:
+    return node_at(scratch / "root", clock)
 
 
 def test_a_lease_by_time_outlives_its_process_and_ends_in_time(timed: Node, clock: ManualClock) -> None:
@@ -439,9 +439,9 @@ def test_a_lease_file_that_was_cut_short_is_no_lease(timed: Node) -> None:
     assert_free(timed)
 
 
-def test_eviction_by_need_passes_over_what_is_leased(tmp_path: Path, clock: ManualClock) -> None:
+def test_eviction_by_need_passes_over_what_is_leased(scratch: Path, clock: ManualClock) -> None:
     disk = FixedDisk(Space(1 << 30, 0), Space(1 << 20, 0))
-    node = node_at(tmp_path / "root", clock, disk)
+    node = node_at(scratch / "root", clock, disk)
     published(node, "imgs", used=1)
     published(node, "coco", used=2)
     published(node, "text", used=3)

@@ -68,8 +68,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(scratch: Path) -> Place:
+    return Place(scratch)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def three(place: Place) -> tuple[Place, list[str]]:
     return place, versions
 
 
-def test_a_folder_that_is_no_store_is_said(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    location = Location(str(tmp_path / "store"))
+def test_a_folder_that_is_no_store_is_said(scratch: Path) -> None:
+    (scratch / "store").mkdir()
+    location = Location(str(scratch / "store"))
     with pytest.raises(BadStore, match="no store"):
         store.check(Wiring(), NoMeter(), 0, location)
     with pytest.raises(BadStore, match="no store"):
