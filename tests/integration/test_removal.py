@@ -1,0 +1,129 @@
+"""What evicting frees, beside what du counts, and the trash."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsagent.core.ports import CachedVersion, Location
+from dsagent.core.space import Space
+from dsagent.service.cache import cache
+from dsagent.service.evict import evict
+from dsagent.service.node import Node, held
+from dsagent.service.origins import CacheRequest
+from dsagent.service.removal import Freed, empty_trash, freed_by
+from tests.support import trees
+from tests.support.command import REPOSITORY
+from tests.support.nodes import node_at, published
+
+
+def taken(folders: list[Path]) -> Space:
+    """What lies in `folders`, each inode once, by du's count."""
+    if not folders:
+        return Space()
+    totals = []
+    for what in ("--block-size=1", "--inodes"):
+        done = subprocess.run(["du", "-sc", what, *map(str, folders)], check=True, capture_output=True, text=True)
+        totals.append(int(done.stdout.splitlines()[-1].split()[0]))
+    return Space(*totals)
+
+
+@pytest.fixture
+def shared(scratch: Path) -> tuple[Node, list[CachedVersion]]:
+    """Three versions of a dataset, each with most files of the one before; deep directories in them."""
+    tree = scratch / "imgs"
+    trees.make_files(tree, 30, directories=3)
+    trees.make_deep(tree / "deep", [b"x" * 200] * 30)
+    node = node_at(scratch / "root")
+    for number in range(3):
+        for index in range(5):
+            (tree / "d000" / f"new-{number}-{index}").write_bytes(os.urandom(5000))
+        cache(node, CacheRequest(Location(str(tree))))
+    return node, node.catalog.versions()
+
+
+def test_versions_share_inodes(shared: tuple[Node, list[CachedVersion]]) -> None:
+    node, versions = shared
+    inodes = [set(trees.inodes(node.data(version)).values()) for version in versions]
+    assert len(inodes[0] & inodes[1] & inodes[2]) >= 30
+
+
+def test_a_file_counts_once_all_its_links_go(shared: tuple[Node, list[CachedVersion]]) -> None:
+    node, versions = shared
+    everything = taken([node.data(version) for version in versions])
+    for length in range(4):
+        for some in itertools.combinations(versions, length):
+            rest = taken([node.data(version) for version in versions if version not in some])
+            assert freed_by(node, some) == everything - rest
+
+
+def test_a_growing_list_is_counted_as_a_whole_one(shared: tuple[Node, list[CachedVersion]]) -> None:
+    node, versions = shared
+    freed = Freed(node)
+    for length in range(4):
+        assert freed(versions[:length]) == freed_by(node, versions[:length])
+    assert freed(versions[1:]) == freed_by(node, versions[1:])
+
+
+def test_a_file_linked_from_elsewhere_is_not_freed(shared: tuple[Node, list[CachedVersion]], scratch: Path) -> None:
+    node, versions = shared
+    before = freed_by(node, versions)
+    os.link(node.data(versions[0]) / "d000" / "f000003", scratch / "link")
+    assert (before - freed_by(node, versions)).inodes == 1
+
+
+EMPTY = """
+import sys
+from pathlib import Path
+from dsagent.service.removal import empty_trash
+from tests.support.nodes import node_at
+empty_trash(node_at(Path(sys.argv[1])), wait=sys.argv[2] == "wait")
+"""
+
+
+def emptier(node: Node, how: str) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen([sys.executable, "-c", EMPTY, str(node.root), how], env=environment)
+
+
+def full_trash(node: Node) -> None:
+    node.prepare()
+    for name in ("a", "b"):
+        trees.make_files(node.trash / name, 500, directories=20)
+        (node.trash / name / "d000").chmod(0o555)
+    (node.trash / "catalog.sqlite.old").write_text("a file")
+
+
+def test_several_processes_empty_the_trash(scratch: Path) -> None:
+    node = node_at(scratch / "root")
+    full_trash(node)
+    emptiers = [emptier(node, how) for how in ("wait", "leave", "wait")]
+    assert [one.wait() for one in emptiers] == [0, 0, 0]
+    assert list(node.trash.iterdir()) == []
+
+
+def test_who_does_not_wait_leaves_it_to_who_is_at_it(scratch: Path) -> None:
+    node = node_at(scratch / "root")
+    full_trash(node)
+    with held(node.locks / "trash", waiting=lambda: pytest.fail("nobody holds it")):
+        assert emptier(node, "leave").wait() == 0
+        assert len(list(node.trash.iterdir())) == 3
+    empty_trash(node)
+    assert list(node.trash.iterdir()) == []
+
+
+def test_a_root_without_trash_has_nothing_to_empty(scratch: Path) -> None:
+    empty_trash(node_at(scratch / "root"))
+    assert not (scratch / "root").exists()
+
+
+def test_the_folders_of_a_name_go_with_its_last_version(scratch: Path) -> None:
+    node = node_at(scratch / "root")
+    one, other = published(node, "imgs"), published(node, "imgs")
+    evict(node, f"imgs@{one.version}", force=False, dry_run=False)
+    assert [path.name for path in node.versions.glob("*/*/*")] == [other.id]
+    evict(node, "imgs", force=False, dry_run=False)
+    assert list(node.versions.iterdir()) == []
