@@ -7,15 +7,19 @@ import io
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp, target_leaves
+from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp
 from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, local_error, show_path, source_error
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
+from dsagent.core.symlinks import target_leaves
 from dsagent.engine.tree import open_below, write_all
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 SPOOLS = "tmp/"
 
@@ -217,7 +221,8 @@ class DirectoryStore:
         """See Store.spool."""
         try:
             (self._root / SPOOLS).mkdir(parents=True, exist_ok=True)
-            return cast("BinaryIO", _Spool(self._root / SPOOLS / uuid.uuid4().hex))
+            path = self._root / SPOOLS / uuid.uuid4().hex
+            return cast("BinaryIO", _Spool(path, lambda error: self._error("write", f"{SPOOLS}{path.name}", error)))
         except OSError as error:
             raise self._error("write", SPOOLS, error) from error
 
@@ -278,10 +283,17 @@ class DirectoryStore:
 
 
 class _Spool(io.FileIO):
-    """A new file that loses its name when it is closed."""
+    """A new file that loses its name when it is closed; a write that fails is the store's error."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, explain: Callable[[OSError], DsagentError]) -> None:
         super().__init__(str(path), "x+")
+        self._explain = explain
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise self._explain(error) from error
 
     def close(self) -> None:
         if not self.closed:
