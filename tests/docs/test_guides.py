@@ -1,4 +1,4 @@
-"""The snippets of docs/guides do what the guides say: each block under `<!-- run -->` is run.
+"""The snippets of README and guides do what these say: each block under `<!-- run -->` is run.
 
 Blocks of a page with the same comment, one after the other, are run in one folder and with one root.
 `<!-- run: needs NAMES -->` names what tests/needs.py knows, `<!-- run: notebook -->` runs the block in a kernel, and
@@ -36,7 +36,7 @@ class Block:
 
 
 def blocks() -> Iterator[Block]:
-    for page in sorted(GUIDES.glob("*.md")):
+    for page in [GUIDES.parents[1] / "README.md", *sorted(GUIDES.glob("*.md"))]:
         text = page.read_text()
         for found in _BLOCK.finditer(text):
             yield Block(page.name, text.count("\n", 0, found.start()) + 1, found[1], found[2] or "", found[3], found[4])
