@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from dsagent.core.datasets import check_version, is_name
@@ -13,6 +14,7 @@ from dsagent.engine.crew import Crew
 from dsagent.engine.fetch import hash_source
 from dsagent.engine.manifests import read_checked, read_entries, read_manifest
 from dsagent.engine.scan import Listing
+from dsagent.service.flight import SMALL_BYTES, SMALL_FILES
 from dsagent.service.node import Node, step
 from dsagent.service.origins import current_version, store_dataset
 from dsagent.service.results import DiffResult
@@ -37,8 +39,8 @@ def diff(node: Node, a: Side, b: Side) -> DiffResult:
     added: list[bytes] = []
     removed: list[bytes] = []
     changed: list[bytes] = []
-    with Crew(node.workers, node.open, node.meter.advance) as crew:
-        for old, new in outer(_entries(node, a, crew), _entries(node, b, crew)):
+    with ExitStack() as stack:
+        for old, new in outer(_entries(node, a, stack), _entries(node, b, stack)):
             if old is None or new is None:
                 (added if old is None else removed).append((old or new).path)  # type: ignore[union-attr]
             elif _facts(old) != _facts(new):
@@ -50,11 +52,11 @@ def _facts(entry: Entry) -> tuple[str, bool, int, bytes]:
     return entry.kind, entry.executable, entry.size, entry.content
 
 
-def _entries(node: Node, side: Side, crew: Crew) -> Iterator[Entry]:
-    return (entry for entry in _all_entries(node, side, crew) if entry.kind != DIRECTORY)
+def _entries(node: Node, side: Side, stack: ExitStack) -> Iterator[Entry]:
+    return (entry for entry in _all_entries(node, side, stack) if entry.kind != DIRECTORY)
 
 
-def _all_entries(node: Node, side: Side, crew: Crew) -> Iterable[Entry]:
+def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
     cached = _cached(node, side.text)
     if cached is not None:
         return cached
@@ -64,7 +66,10 @@ def _all_entries(node: Node, side: Side, crew: Crew) -> Iterable[Entry]:
         store = node.open.store(location)
         wanted = check_version(f"xxh3:{version}") if at else current_version(store)
         return read_checked(store, read_manifest(store, wanted))
-    return hash_source(Listing(node.open.source(Location(side.text, side.options)), skip_special=False), crew)
+    listing = Listing(node.open.source(Location(side.text, side.options)), skip_special=False)
+    small = listing.totals.files <= SMALL_FILES and listing.totals.bytes <= SMALL_BYTES
+    crew = Crew(0 if small else node.workers, node.open, node.meter.advance)
+    return hash_source(listing, stack.enter_context(crew))
 
 
 def _cached(node: Node, text: str) -> Iterator[Entry] | None:
