@@ -71,21 +71,6 @@ def find_bad_path(paths: Sequence[bytes]) -> str | None:
     return None
 
 
-def target_leaves(path: bytes, target: bytes) -> bool:
-    """Whether a symlink at `path` with `target` points out of the tree."""
-    if target.startswith(b"/"):
-        return True
-    depth = path.count(b"/")
-    for part in target.split(b"/"):
-        if part == b"..":
-            depth -= 1
-        elif part not in (b"", b"."):
-            depth += 1
-        if depth < 0:
-            return True
-    return False
-
-
 class Fingerprint:
     """xxh3-128 over all stamps, fed one by one in path order."""
 

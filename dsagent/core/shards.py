@@ -18,9 +18,9 @@ from dsagent.core.entries import (
     Stamp,
     find_bad_path,
     path_order,
-    target_leaves,
 )
 from dsagent.core.errors import BadStore
+from dsagent.core.symlinks import target_leaves
 
 # One entry takes at most some 20 KB as JSON (a path of several PATH_MAX); a shard's bound stops a bomb.
 PLAIN_LIMIT = 1 << 30

@@ -8,12 +8,13 @@ import xxhash
 
 from dsagent.core.datasets import version_text
 from dsagent.core.digest import EntryOrderError, TreeDigest
-from dsagent.core.entries import DIGEST_BYTES, SETTLED_NS, Entry, Stamp, newest_ns
+from dsagent.core.entries import DIGEST_BYTES, SETTLED_NS, SYMLINK, Entry, Stamp, newest_ns
 from dsagent.core.errors import BadStore
 from dsagent.core.layout import manifest_key, shard_key, stamps_key
 from dsagent.core.manifest import SHARD_ENTRIES, Bundle, Manifest, ShardRef, Tally, decode_manifest, encode_manifest
 from dsagent.core.ports import Store
 from dsagent.core.shards import decode_shard, decode_stamps, encode_shard, encode_stamps
+from dsagent.core.symlinks import SymlinkCheck
 
 _LENGTH = struct.Struct("<I")
 
@@ -93,14 +94,19 @@ def read_checked(store: Store, manifest: Manifest) -> Iterator[Entry]:
     upon entries before the end must undo it.
     """
     subject = f"{store.location.url}/{manifest_key(manifest.version)}"
-    digest, tally = TreeDigest(), Tally()
+    digest, tally, symlinks = TreeDigest(), Tally(), SymlinkCheck()
     for entries in read_shards(store, manifest):
         try:
             digest.add(entries)
         except EntryOrderError as error:
             raise BadStore("read", subject, str(error), RESTORE) from error
         tally.add(entries)
+        for entry in entries:
+            if entry.kind == SYMLINK:
+                symlinks.add(entry.path, entry.content)
         yield from entries
+    if leaving := symlinks.leaving():
+        raise BadStore("read", subject, "symlinks leave the tree", RESTORE, leaving)
     if version_text(digest.digest()) != manifest.version or tally.result() != manifest.totals:
         raise BadStore("read", subject, "its entries do not add up to its version and totals", RESTORE)
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import zstandard
 
-from dsagent.core.entries import SETTLED_NS, Fingerprint, Stamp, newest_ns
+from dsagent.core.entries import SETTLED_NS, SYMLINK, Fingerprint, Stamp, newest_ns
+from dsagent.core.errors import SourceError
 from dsagent.core.manifest import Tally, Totals
 from dsagent.core.ports import Source
+from dsagent.core.symlinks import SymlinkCheck
 
 BLOCK_ENTRIES = 10_000
 
@@ -28,14 +30,25 @@ class Listing:
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._fingerprint = Fingerprint()
         self._tally = Tally()
+        self._symlinks = SymlinkCheck()
         self._newest_ns = 0
         block: list[Stamp] = []
         for stamp in source.scan(self.special if skip_special else None):
             block.append(stamp)
+            if stamp.kind == SYMLINK:
+                self._symlinks.add(stamp.path, stamp.token)
             if len(block) >= BLOCK_ENTRIES:
                 self._keep(block)
                 block = []
         self._keep(block)
+        if leaving := self._symlinks.leaving():
+            raise SourceError(
+                "keep all entries of",
+                source.location.url,
+                "symlinks lead up again through other symlinks, so that they may leave the tree",
+                "let them point to their targets directly",
+                leaving,
+            )
         self.totals: Totals = self._tally.result()
         self.digest = self._fingerprint.hexdigest()
         self.fingerprint = self.digest if self._newest_ns < self.scanned_ns - SETTLED_NS else ""
