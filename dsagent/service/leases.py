@@ -6,24 +6,18 @@ removed when the next one is made or changed.
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
-from dsagent.core.errors import BadStore, NotCached, UsageError, local_error
+from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.ports import CachedVersion
-from dsagent.core.sealed import seal, unseal
+from dsagent.service.lease_files import LeaseFile, is_held, pods, probing, write, written
 from dsagent.service.node import Node, new_id
 from dsagent.service.results import LeaseInfo
-
-_PREFIX = "lease-"
-_MAGIC = "dsagent-lease"
-_FIELDS = frozenset({"dataset", "version", "owner", "expires"})
-_PODS = "pods"
 
 
 class ProcessLease:
@@ -56,22 +50,13 @@ class ProcessLease:
             os.close(fd)
 
 
-@dataclass(frozen=True)
-class _Lease:
-    """A lease's file and what it says; `pods` entries have no file."""
-
-    version_id: str
-    info: LeaseInfo
-    path: Path | None = None
-
-
 def hold(node: Node, version: CachedVersion, owner: str) -> ProcessLease:
     """A lease of this process; raises NotCached if the version is not there any more."""
     info = LeaseInfo(new_id(), owner, str(version.dataset), version.version, None)
     with node.catalog.decide():
         _sweep(node)
         _require_present(node, version)
-        fd = _write(node, version.id, info)
+        fd = write(node, version.id, info)
     return ProcessLease(fd, info, node.folder(version))
 
 
@@ -91,7 +76,7 @@ def add_lease(node: Node, version: CachedVersion, owner: str, seconds: float) ->
     with node.catalog.decide():
         _sweep(node)
         _require_present(node, version)
-        for lease in _written(node):
+        for lease in written(node):
             info = lease.info
             if lease.version_id == version.id and info.owner == owner and info.expires is not None:
                 expires = max(expires, info.expires)
@@ -99,7 +84,7 @@ def add_lease(node: Node, version: CachedVersion, owner: str, seconds: float) ->
         else:
             info = LeaseInfo(new_id(), owner, str(version.dataset), version.version, None)
         info = replace(info, expires=expires)
-        os.close(_write(node, version.id, info))
+        os.close(write(node, version.id, info))
     return info
 
 
@@ -113,7 +98,7 @@ def renew(node: Node, wanted: str, owner: str | None, seconds: float) -> LeaseIn
         _sweep(node)
         lease = _the_one(node, wanted, owner)
         info = replace(lease.info, expires=expires)
-        os.close(_write(node, lease.version_id, info))
+        os.close(write(node, lease.version_id, info))
     return info
 
 
@@ -134,8 +119,8 @@ def list_leases(node: Node) -> list[LeaseInfo]:
 def leases_by_version(node: Node) -> dict[str, list[LeaseInfo]]:
     """The living leases on each version, by the version's id; versions without one are left out."""
     found: dict[str, list[LeaseInfo]] = {}
-    with _probing(node):
-        for lease in [*_living(node), *_pods(node)]:
+    with probing(node):
+        for lease in [*_living(node), *pods(node)]:
             found.setdefault(lease.version_id, []).append(lease.info)
     return found
 
@@ -148,7 +133,7 @@ def leased_versions(node: Node) -> set[str]:
 def end_named(node: Node, versions: Sequence[CachedVersion]) -> None:
     """Inside a decision: ends all leases by time on `versions`."""
     ids = {version.id for version in versions}
-    for lease in _written(node):
+    for lease in written(node):
         if lease.version_id in ids and lease.info.expires is not None:
             _unlink(lease)
 
@@ -156,16 +141,16 @@ def end_named(node: Node, versions: Sequence[CachedVersion]) -> None:
 def _sweep(node: Node) -> None:
     """Inside a decision: removes the files of dead leases, and what killed writers of leases left."""
     now = node.clock.now()
-    with _probing(node):
+    with probing(node):
         living = {lease.path for lease in _living(node)}
-        for lease in _written(node):
+        for lease in written(node):
             if lease.path not in living:
                 _end(node, lease, lease.info.expires or now)
     for scratch in node.locks.glob(".*"):
         scratch.unlink(missing_ok=True)
 
 
-def _end(node: Node, lease: _Lease, used: datetime) -> None:
+def _end(node: Node, lease: LeaseFile, used: datetime) -> None:
     """Removes a lease's file; its version was in use until `used`."""
     namespace, _, name = lease.info.dataset.rpartition("/")
     key = DatasetKey(namespace, name) if namespace else DatasetKey(LOCAL_NAMESPACE, name)
@@ -176,12 +161,12 @@ def _end(node: Node, lease: _Lease, used: datetime) -> None:
     _unlink(lease)
 
 
-def _unlink(lease: _Lease) -> None:
+def _unlink(lease: LeaseFile) -> None:
     if lease.path is not None:
         lease.path.unlink(missing_ok=True)
 
 
-def _the_one(node: Node, wanted: str, owner: str | None) -> _Lease:
+def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
     leases = [lease for lease in _living(node) if lease.info.id == wanted]
     if not leases:
         name, version = split_reference(wanted)
@@ -207,108 +192,13 @@ def _the_one(node: Node, wanted: str, owner: str | None) -> _Lease:
     return leases[0]
 
 
-def _written(node: Node) -> Iterator[_Lease]:
-    """All leases that have a file, dead or alive."""
-    try:
-        names = sorted(os.listdir(node.locks))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise local_error("list", str(node.locks), error) from error
-    for name in names:
-        if name.startswith(_PREFIX):
-            version_id, _, lease_id = name.removeprefix(_PREFIX).partition(".")
-            path = node.locks / name
-            with contextlib.suppress(FileNotFoundError):
-                yield _Lease(version_id, _read(path, lease_id), path)
-
-
-def _read(path: Path, lease_id: str) -> LeaseInfo:
-    try:
-        document = unseal(path.read_bytes(), str(path), _MAGIC, _FIELDS)
-    except BadStore:  # cut short by a loss of power: the flock alone says whether it is alive
-        return LeaseInfo(lease_id, "unknown", "unknown", "", None)
-    expires = datetime.fromisoformat(document["expires"]) if document["expires"] else None
-    return LeaseInfo(lease_id, document["owner"], document["dataset"], document["version"], expires)
-
-
-def _living(node: Node) -> Iterator[_Lease]:
+def _living(node: Node) -> Iterator[LeaseFile]:
     now = node.clock.now()
-    for lease in _written(node):
+    for lease in written(node):
         if lease.path is None:
             continue
-        if lease.info.expires > now if lease.info.expires is not None else _is_held(lease.path):
+        if lease.info.expires > now if lease.info.expires is not None else is_held(lease.path):
             yield lease
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-@contextlib.contextmanager
-def _probing(node: Node) -> Iterator[None]:
-    """One process at a time: a probe takes the lock for a moment, and to another that looks like a lease."""
-    try:
-        fd = os.open(node.locks / "probe", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError:  # a root that is not there yet, or that can only be read
-        yield
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _pods(node: Node) -> Iterator[_Lease]:
-    """Each entry `pods/<uid>/<name>` that leads to a version."""
-    for path in sorted(node.root.glob(f"{_PODS}/*/*")):
-        with contextlib.suppress(OSError, ValueError):
-            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
-            if len(parts) >= 3:
-                key = DatasetKey(parts[0], parts[1])
-                yield _Lease(
-                    parts[2],
-                    LeaseInfo(f"{_PODS}/{path.parent.name}", f"pod {path.parent.name}", str(key), "", None),
-                )
-
-
-def _write(node: Node, version_id: str, info: LeaseInfo) -> int:
-    """Writes a lease's file, whole and with a shared lock before it has its name; returns the descriptor."""
-    expires = info.expires.isoformat() if info.expires else None
-    document = {
-        _MAGIC: 1,
-        "dataset": info.dataset,
-        "version": info.version,
-        "owner": info.owner,
-        "expires": expires,
-    }
-    scratch = node.locks / f".{info.id}"
-    try:
-        node.locks.mkdir(parents=True, exist_ok=True)
-        fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(fd, seal(document))
-            if expires:
-                os.fsync(fd)  # a lease by time outlives a loss of power
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            scratch.rename(node.locks / f"{_PREFIX}{version_id}.{info.id}")
-        except BaseException:
-            os.close(fd)
-            raise
-    except OSError as error:
-        raise local_error("write a lease below", str(node.locks), error) from error
-    return fd
 
 
 def _require_present(node: Node, version: CachedVersion) -> None:

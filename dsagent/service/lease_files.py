@@ -1,0 +1,128 @@
+"""The files of leases, `locks/lease-<version id>.<lease id>`, and the entries of `pods/` that count as leases."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dsagent.core.datasets import DatasetKey
+from dsagent.core.errors import BadStore, local_error
+from dsagent.core.sealed import seal, unseal
+from dsagent.engine.tree import write_all
+from dsagent.service.node import Node
+from dsagent.service.results import LeaseInfo
+
+_PREFIX = "lease-"
+_MAGIC = "dsagent-lease"
+_FIELDS = frozenset({"dataset", "version", "owner", "expires"})
+_PODS = "pods"
+
+
+@dataclass(frozen=True)
+class LeaseFile:
+    """A lease's file and what it says; `pods` entries have no file."""
+
+    version_id: str
+    info: LeaseInfo
+    path: Path | None = None
+
+
+def written(node: Node) -> Iterator[LeaseFile]:
+    """All leases that have a file, dead or alive."""
+    try:
+        names = sorted(os.listdir(node.locks))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise local_error("list", str(node.locks), error) from error
+    for name in names:
+        if name.startswith(_PREFIX):
+            version_id, _, lease_id = name.removeprefix(_PREFIX).partition(".")
+            path = node.locks / name
+            with contextlib.suppress(FileNotFoundError):
+                yield LeaseFile(version_id, _read(path, lease_id), path)
+
+
+def _read(path: Path, lease_id: str) -> LeaseInfo:
+    try:
+        document = unseal(path.read_bytes(), str(path), _MAGIC, _FIELDS)
+    except (BadStore, PermissionError):  # a loss of power cut it short: its flock says whether it is alive
+        return LeaseInfo(lease_id, "unknown", "unknown", "", None)
+    expires = datetime.fromisoformat(document["expires"]) if document["expires"] else None
+    return LeaseInfo(lease_id, document["owner"], document["dataset"], document["version"], expires)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds a lease's file; one that may not be looked at counts as held."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def probing(node: Node) -> Iterator[None]:
+    """One process at a time: a probe takes the lock for a moment, and to another that looks like a lease."""
+    try:
+        fd = os.open(node.locks / "probe", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:  # a root that is not there yet, or that can only be read
+        yield
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def pods(node: Node) -> Iterator[LeaseFile]:
+    """Each entry `pods/<uid>/<name>` that leads to a version."""
+    for path in sorted(node.root.glob(f"{_PODS}/*/*")):
+        with contextlib.suppress(OSError, ValueError):
+            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
+            if len(parts) >= 3:
+                key = DatasetKey(parts[0], parts[1])
+                yield LeaseFile(
+                    parts[2],
+                    LeaseInfo(f"{_PODS}/{path.parent.name}", f"pod {path.parent.name}", str(key), "", None),
+                )
+
+
+def write(node: Node, version_id: str, info: LeaseInfo) -> int:
+    """Writes a lease's file, whole and with a shared lock before it has its name; returns the descriptor."""
+    expires = info.expires.isoformat() if info.expires else None
+    document = {
+        _MAGIC: 1,
+        "dataset": info.dataset,
+        "version": info.version,
+        "owner": info.owner,
+        "expires": expires,
+    }
+    scratch = node.locks / f".{info.id}"
+    try:
+        node.locks.mkdir(parents=True, exist_ok=True)
+        fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, seal(document))
+            if expires:
+                os.fsync(fd)  # a lease by time outlives a loss of power
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            scratch.rename(node.locks / f"{_PREFIX}{version_id}.{info.id}")
+        except BaseException:
+            os.close(fd)
+            raise
+    except OSError as error:
+        raise local_error("write a lease below", str(node.locks), error) from error
+    return fd
