@@ -51,6 +51,7 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
+            "S3_ENDPOINT_URL": endpoint or self.endpoint,  # s5cmd's name for it
         }
 
 
@@ -197,7 +198,7 @@ def mount_sshfs(address: str, keys: Path, remote: Path, mount: Path) -> Iterator
     try:
         yield mount
     finally:
-        subprocess.run(["fusermount3", "-u", mount], check=True)
+        subprocess.run(["fusermount3", "-u", "-z", mount], check=True)  # also where a file is still open
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 MKFS = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
 # Files under some 400 bytes lie in their inode: a million of them take half a gigabyte.
 INLINE = ["-O", "inline_data", "-I", "512"]
+
+BUSY_SECONDS = 10
 
 
 @contextmanager
@@ -30,10 +33,20 @@ def loop_ext4(directory: Path, size: int, mkfs: list[str] | None = None) -> Iter
         try:
             yield mount
         finally:
-            subprocess.run(["umount", mount], check=True)
+            _unmount(mount)
     finally:
         image.unlink(missing_ok=True)
         mount.rmdir()
+
+
+def _unmount(mount: Path) -> None:
+    """Unmount as soon as nobody uses it: a server's last process may still be ending. Lazily after a while."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while subprocess.run(["umount", mount], check=False, stderr=subprocess.DEVNULL).returncode:
+        if time.monotonic() > deadline:
+            subprocess.run(["umount", "-l", mount], check=True)
+            return
+        time.sleep(0.1)
 
 
 def settle(mount: Path) -> None:
