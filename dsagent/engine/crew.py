@@ -10,6 +10,7 @@ import fcntl
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -276,14 +277,19 @@ def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
         "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
         "MALLOC_TOP_PAD_": str(1 << 26),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "dsagent.entrypoints.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        pass_fds=inherit,
-        bufsize=1 << 20,
-    )
+    # A worker ignores Ctrl-C, and until it has come to say so, it inherits that the signal is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "dsagent.entrypoints.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            pass_fds=inherit,
+            bufsize=1 << 20,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with contextlib.suppress(OSError):  # the user's pipes may be at their limit; frames of megabytes pass through it
         fcntl.fcntl(cast("IO[bytes]", process.stdout), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return process
