@@ -281,7 +281,7 @@ def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dsagent.entrypoints.worker"],
+            [sys.executable, "-P", "-m", "dsagent.entrypoints.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

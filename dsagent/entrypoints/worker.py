@@ -13,9 +13,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serves jobs from standard input until it ends or the parent dies."""
+    """Serves jobs from standard input until it ends or the parent, whose pid is the argument, dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1 and sys.stdin.closed:
+    if os.getppid() != int(sys.argv[1]):  # it died before the line above
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.umask(0)
