@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 pytho
 	command -v $(p) >/dev/null && $(p) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $(p))))
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := dsagent scheduler_plugin gpu_topology tests tools
 READY := .venv/ready
 
@@ -17,8 +18,10 @@ setup: $(READY) ## make .venv with everything the lock names and dsagent itself,
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv on PATH; on Debian: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	sed -n '/^pip==/,/# via/p' requirements.lock > .venv/pip.lock
+	$(PIP) --require-hashes -r .venv/pip.lock
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 # lint-imports' cache takes an import of a module it has not seen for one of the package above.
