@@ -22,6 +22,7 @@ def evict(node: Node, reference: str, force: bool, dry_run: bool) -> EvictResult
         versions = _evictable(node, reference, force)
         return _result(versions, freed_by(node, versions), dry_run)
     recovery.recover(node)
+    node.find(reference)  # a decision would make a root that is not there
     step("evict")
     with node.catalog.decide() as decision:
         versions = _evictable(node, reference, force)
@@ -35,18 +36,25 @@ def evict(node: Node, reference: str, force: bool, dry_run: bool) -> EvictResult
 def evict_need(node: Node, size: int, dry_run: bool) -> EvictResult:
     """Removes unused versions, longest unused first, until `size` bytes may be used.
 
-    Raises InsufficientStorage, and removes nothing, if all of them together are not enough.
+    What killed flights left goes before any version does. Raises InsufficientStorage, and evicts nothing, if all
+    unused versions together are not enough.
     """
     if dry_run:
         plan = _plan(node, size)
         return _result(plan.versions, plan.freed, dry_run)
     recovery.recover(node)
+    node.prepare()
     step("evict")
     with node.catalog.decide() as decision:
-        plan = _plan(node, size)
-        remove(node, decision, plan.versions)
-    empty_trash(node)
-    return _result(plan.versions, plan.freed, dry_run)
+        space.drop_dead(node, decision)
+    while True:
+        with node.catalog.decide() as decision:
+            abandoned = not _is_free(node, size) and space.clear_abandoned(node, "")
+            plan = Plan((), Space(), enough=True) if abandoned else _plan(node, size)
+            remove(node, decision, plan.versions)
+        empty_trash(node)
+        if not abandoned:
+            return _result(plan.versions, plan.freed, dry_run)
 
 
 def _evictable(node: Node, reference: str, force: bool) -> list[CachedVersion]:
@@ -68,11 +76,14 @@ def _evictable(node: Node, reference: str, force: bool) -> list[CachedVersion]:
     return versions
 
 
+def _is_free(node: Node, size: int) -> bool:
+    return space.headroom(node).bytes >= size
+
+
 def _plan(node: Node, size: int) -> Plan:
-    missing = Space(size) - space.headroom(node)
-    if missing.bytes <= 0:
+    if _is_free(node, size):
         return Plan((), Space(), enough=True)
-    plan = space.room_for(node, Space(missing.bytes), ())
+    plan = space.room_for(node, Space(size - space.headroom(node).bytes), ())
     if not plan.enough:
         raise _shortage(node, size, plan)
     return plan

@@ -23,7 +23,7 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
     enough.
     """
     with node.catalog.decide() as decision:  # on its own: what a decision writes is read only after its end
-        _drop_dead(node, decision)
+        drop_dead(node, decision)
         decision.release(flight)  # its lock is ours: the promise is a killed attempt's
     evicted: list[Evicted] = []
     while True:
@@ -35,7 +35,7 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
                 decision.reserve(Reservation(flight, need))
                 return evicted
             step("evict")
-            if not _clear_abandoned(node, flight):
+            if not clear_abandoned(node, flight):
                 made = room_for(node, missing, keep)
                 if not made.enough:
                     raise shortage(node, subject, need, made)
@@ -87,14 +87,15 @@ def check_directories(disk: Disk, totals: Totals, subject: str) -> None:
         )
 
 
-def _drop_dead(node: Node, decision: Decision) -> None:
+def drop_dead(node: Node, decision: Decision) -> None:
+    """Drops what was promised to flights that were killed; readers see it after the decision's end."""
     for reservation in node.catalog.reservations():
         if is_free(node.lock(reservation.flight)):
             decision.release(reservation.flight)
 
 
-def _clear_abandoned(node: Node, flight: str) -> bool:
-    """Moves what killed flights of other datasets left into the trash; whether there was any."""
+def clear_abandoned(node: Node, flight: str) -> bool:
+    """Inside a decision: moves what killed flights but `flight` left into the trash; whether there was any."""
     found = False
     for folder in os.listdir(node.staging):
         if folder != flight and is_free(node.lock(folder)):

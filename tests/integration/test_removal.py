@@ -4,17 +4,20 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dsagent.core.ports import CachedVersion, Location
-from dsagent.core.space import Space
+from dsagent.core.errors import InsufficientStorage
+from dsagent.core.ports import CachedVersion, Location, Reservation
+from dsagent.core.space import Disk, Space
 from dsagent.service.cache import cache
-from dsagent.service.evict import evict
+from dsagent.service.evict import evict, evict_need
 from dsagent.service.node import Node, held
 from dsagent.service.origins import CacheRequest
 from dsagent.service.removal import Freed, empty_trash, freed_by
+from tests.fakes.node import FixedDisk
 from tests.support import trees
 from tests.support.command import REPOSITORY
 from tests.support.nodes import node_at, published
@@ -77,6 +80,7 @@ def test_a_file_linked_from_elsewhere_is_not_freed(shared: tuple[Node, list[Cach
 
 EMPTY = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from dsagent.service.removal import empty_trash
 from tests.support.nodes import node_at
@@ -127,3 +131,25 @@ def test_the_folders_of_a_name_go_with_its_last_version(scratch: Path) -> None:
     assert [path.name for path in node.versions.glob("*/*/*")] == [other.id]
     evict(node, "imgs", force=False, dry_run=False)
     assert list(node.versions.iterdir()) == []
+
+
+def test_what_killed_flights_left_goes_before_any_version(scratch: Path) -> None:
+    class Occupied(FixedDisk):
+        """A disk of 1 MiB of which a killed flight's folder takes half."""
+
+        def measure(self) -> Disk:
+            left = (scratch / "root/staging/killed").exists() or list((scratch / "root/trash").glob("*"))
+            return replace(self.disk, free=Space(1 << 19 if left else 1 << 20, 0))
+
+    node = node_at(scratch / "root", disk=Occupied(Space(1 << 20, 0), Space(1 << 20, 0)))
+    version = published(node, "imgs")
+    (node.staging / "killed/data").mkdir(parents=True)
+    with node.catalog.decide() as decision:
+        decision.reserve(Reservation("killed", Space(1 << 19, 0)))
+    assert evict_need(node, 1 << 20, dry_run=False).evicted == []
+    assert node.catalog.versions() == [version]
+    assert node.catalog.reservations() == []
+    assert list(node.staging.iterdir()) == []
+    with pytest.raises(InsufficientStorage):
+        evict_need(node, (1 << 20) + 4097, dry_run=False)
+    assert [one.dataset for one in evict_need(node, (1 << 20) + 4096, dry_run=False).evicted] == ["imgs"]
