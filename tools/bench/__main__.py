@@ -52,6 +52,7 @@ def main() -> int:
             image = REPOSITORY / "docs" / "img" / "bench.svg"
             image.parent.mkdir(parents=True, exist_ok=True)
             image.write_text(report.draw(cases))
+            (build / "table.md").write_text(report.table(cases))
     return 0
 
 

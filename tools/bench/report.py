@@ -38,6 +38,23 @@ def keep(result: Result, file: Path) -> Cases:
     return cases
 
 
+def table(cases: Mapping[str, Mapping[str, Any]]) -> str:
+    """All cases as Markdown tables, as docs/benchmarks.md has them."""
+    parts: list[str] = []
+    for case in cases.values():
+        parts += [f"### {case['title']}", "", "| | figure | bar | |", "|---|--:|--:|---|"]
+        for line in case["lines"]:
+            bar = "" if line["bar"] is None else f"{'≤' if line['at_most'] else '≥'} {line['bar']:g} {line['unit']}"
+            parts.append(f"| {line['text']} | {line['value']:.2f} {line['unit']} | {bar} | {line['verdict']} |")
+        parts += ["", "| | median | of |", "|---|--:|--:|"]
+        for name, seconds in case["seconds"].items():
+            spread = f"{min(seconds):.2f}-{max(seconds):.2f}" if len(seconds) > 1 else "one run"
+            parts.append(f"| {name} | {median(seconds):.2f} s | {spread} |")
+        facts = case["machine"]
+        parts += ["", f"Measured {facts['time']}, kernel {facts['kernel']}, Python {facts['python']}.", ""]
+    return "\n".join(parts)
+
+
 def machine() -> dict[str, str]:
     """What the numbers were made on, and when."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
