@@ -20,18 +20,19 @@ class KeyTree:
         self._directory = b""  # the one whose entries come now
         self._latest = b""  # what was given last
 
-    def stamps(self, path: bytes, size: int, modified: int, etag: bytes) -> Iterator[Stamp]:
-        """The stamps that `path` adds; a trailing slash makes it a directory."""
-        self.is_missing = False
-        parent, _, name = path.rpartition(b"/")
-        if parent != self._directory:
-            yield from self._enter(parent)
-        if not name:
-            return
-        if path == self._latest:
-            self.bad.append(path)
-        self._latest = path
-        yield Stamp(path, FILE, False, size, modified, etag)
+    def stamps(self, records: Iterable[Record]) -> Iterator[Stamp]:
+        """The stamps of records in path order, each folder before what it holds."""
+        for path, size, modified, etag in records:
+            self.is_missing = False
+            parent, _, name = path.rpartition(b"/")
+            if parent != self._directory:
+                yield from self._enter(parent)
+            if not name:
+                continue
+            if path == self._latest:
+                self.bad.append(path)
+            self._latest = path
+            yield Stamp(path, FILE, False, size, modified, etag)
 
     def _enter(self, directory: bytes) -> Iterator[Stamp]:
         end = 0

@@ -90,12 +90,12 @@ class Bucket:
                 "open", self.location.url, _first_line(error), "see --storage-option and ~/.aws"
             ) from error
 
-    def keys(self, prefix: str) -> "Iterator[Listed]":
-        """See Lister.keys."""
+    def pages(self, prefix: str) -> "Iterator[list[Listed]]":
+        """See Lister.pages."""
         from dsagent.adapters.s3_listing import Lister  # noqa: PLC0415 - slow to import, and workers never list
 
         access = self._access
-        return Lister(self._base, access.region, access.credentials, access.authority).keys(prefix)
+        return Lister(self._base, access.region, access.credentials, access.authority).pages(prefix)
 
     def _connect(self, access: Access, options: dict[str, Any]) -> None:
         client = {name: options.pop(name) for name in CLIENT_OPTIONS & options.keys()}

@@ -52,7 +52,7 @@ class Lister:
         self._credentials = credentials
         self._authority = authority
 
-    def keys(self, prefix: str) -> Iterator[Listed]:
+    def pages(self, prefix: str) -> Iterator[list[Listed]]:
         """All keys that begin with `prefix`, in the store's order; the next page is asked for meanwhile.
 
         Raises ListingError.
@@ -65,7 +65,7 @@ class Lister:
                 token = answer.findtext("{*}NextContinuationToken")
                 if token:
                     page = executor.submit(self._page, connection, {**parameters, "continuation-token": token})
-                yield from _listed(answer)
+                yield _listed(answer)
                 if not token:
                     return
 
@@ -144,9 +144,16 @@ def _parsed(body: bytes) -> ET.Element:
         raise ListingError(f"the answer is no list of keys: {error}") from error
 
 
-def _listed(page: ET.Element) -> Iterator[Listed]:
+def _listed(page: ET.Element) -> list[Listed]:
     decode = unquote_plus if page.findtext("{*}EncodingType") == "url" else str
-    for contents in page.iterfind("{*}Contents"):
-        field = {child.tag.rpartition("}")[2]: child.text or "" for child in contents}
-        modified = round(datetime.fromisoformat(field["LastModified"]).timestamp() * 1000) * 1_000_000
-        yield Listed(decode(field["Key"]), int(field["Size"]), modified, field.get("ETag", ""))
+    space = page.tag.removesuffix("ListBucketResult")
+    key, size, modified, etag = (space + name for name in ("Key", "Size", "LastModified", "ETag"))
+    return [
+        Listed(
+            decode(found.findtext(key, "")),
+            int(found.findtext(size, "0")),
+            round(datetime.fromisoformat(found.findtext(modified, "")).timestamp() * 1000) * 1_000_000,
+            found.findtext(etag, ""),
+        )
+        for found in page.iterfind(space + "Contents")
+    ]

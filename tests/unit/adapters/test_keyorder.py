@@ -42,7 +42,7 @@ def test_nothing_is_held_back_without_need() -> None:
 def test_each_folder_comes_once_before_what_it_holds(paths: set[bytes]) -> None:
     files = as_files(paths)
     tree = KeyTree()
-    stamps = [stamp for one in in_path_order(map(record, sorted(files))) for stamp in tree.stamps(*one)]
+    stamps = list(tree.stamps(in_path_order(map(record, sorted(files)))))
     folders = {path[:at] for path in files for at in range(len(path)) if path[at : at + 1] == b"/"}
     assert [stamp.path for stamp in stamps] == sorted(files | folders, key=path_order)
     assert {stamp.path for stamp in stamps if stamp.kind == DIRECTORY} == folders
@@ -54,7 +54,7 @@ def test_what_is_both_file_and_folder_is_bad(files: set[bytes], markers: set[byt
     tree = KeyTree()
     keys = sorted(files | {marker + b"/" for marker in markers})
     listed = ((key, 0, 0, b"") for key in keys)
-    stamps = [stamp for one in in_path_order(listed) for stamp in tree.stamps(*one)]
+    stamps = list(tree.stamps(in_path_order(listed)))
     both = {file for file in files if any((key.startswith(file + b"/")) for key in keys)}
     assert set(tree.bad) == both
     paths = [stamp.path for stamp in stamps if stamp.path not in both]
