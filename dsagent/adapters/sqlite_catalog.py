@@ -59,6 +59,11 @@ class SqliteCatalog:
         self._path = path
         self._versions = str(root / "versions")
 
+    @property
+    def engine(self) -> str:
+        """See Catalog.engine."""
+        return f"SQLite {sqlite3.sqlite_version}, journal mode {_journal_mode()}"
+
     def versions(self) -> list[CachedVersion]:
         """See Catalog.versions."""
         rows = self._read(f"SELECT {_COLUMNS} FROM versions ORDER BY published, id")  # noqa: S608 - our own constant
@@ -241,10 +246,14 @@ class _Decision:
 
 
 def _set_journal(connection: sqlite3.Connection) -> None:
-    wanted = "wal" if sqlite3.sqlite_version_info >= _WAL_SINCE else "delete"
+    wanted = _journal_mode()
     with contextlib.suppress(sqlite3.OperationalError):  # others have it open: the next one changes it
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
             connection.execute(f"PRAGMA journal_mode = {wanted}")
+
+
+def _journal_mode() -> str:
+    return "wal" if sqlite3.sqlite_version_info >= _WAL_SINCE else "delete"
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> list[Row]:

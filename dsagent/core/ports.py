@@ -150,6 +150,10 @@ class Decision(Protocol):
 class Catalog(Protocol):
     """What is on the node's disk. Raises UnfitRoot if it cannot be read or written."""
 
+    @property
+    def engine(self) -> str:
+        """What keeps it, in words."""
+
     def versions(self) -> list[CachedVersion]:
         """All versions, oldest published first."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsagent.core.errors import DsagentError, UnfitRoot
+from dsagent.core.quantities import human_size
 from dsagent.core.space import KEEP_FREE_INODES
 from dsagent.service import records
 from dsagent.service.node import Node, is_free, new_id
@@ -69,9 +70,9 @@ def _space(node: Node) -> Finding:
     except UnfitRoot:
         return Finding("space", "warn", "unknown without a catalog", "dsctl doctor --rebuild")
     if free > 0:
-        return _ok("space", f"{free} bytes may still be used")
+        return _ok("space", f"{human_size(free)} may still be used")
     advice = "dsctl evict --need SIZE, or lower --keep-free, or raise --capacity"
-    return Finding("space", "warn", f"nothing may be used: {-free} bytes too little are free", advice)
+    return Finding("space", "warn", f"nothing may be used: {human_size(-free)} too little are free", advice)
 
 
 def _inodes(node: Node) -> Finding:
@@ -97,7 +98,7 @@ def _catalog(node: Node) -> Finding:
         node.catalog.reservations()
     except DsagentError as error:
         return Finding("catalog", "fail", error.cause, error.hint)
-    return _ok("catalog", f"it lists {len(versions)} versions")
+    return _ok("catalog", f"it lists {len(versions)} versions ({node.catalog.engine})")
 
 
 def _versions(node: Node) -> Finding:
@@ -125,7 +126,7 @@ def _reservations(node: Node) -> Finding:
         return _ok("reservations", f"{len(held)} flights are in progress")
     size = sum(reservation.space.bytes for reservation in dead)
     advice = "run the same dsctl cache again to go on, or any other: it drops the promises"
-    return Finding("reservations", "warn", f"{len(dead)} killed flights have {size} bytes promised", advice)
+    return Finding("reservations", "warn", f"{len(dead)} killed flights have {human_size(size)} promised", advice)
 
 
 def _leftovers(node: Node) -> Finding:

@@ -36,6 +36,8 @@ class FixedDisk:
 class MemoryCatalog:
     """A catalog whose decisions are copies, kept if they end well."""
 
+    engine = "memory"
+
     def __init__(self) -> None:
         self._state = _State({}, {})
         self._lock = threading.Lock()

@@ -21,7 +21,7 @@ from dsagent.service.listing import ls
 from dsagent.service.node import Node
 from tests.support.command import REPOSITORY
 from tests.support.nodes import node_at, published
-from tests.support.people import as_user
+from tests.support.people import ordinary_user
 
 COUNT = """
 import sys
@@ -258,9 +258,10 @@ def test_another_user_can_read(scratch: Path) -> None:
 
 
 def as_other_user(script: str, root: Path) -> "subprocess.CompletedProcess[str]":
-    command = [*as_user(), sys.executable, "-c", script, str(root)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    with ordinary_user() as prefix:
+        command = [*prefix, sys.executable, "-c", script, str(root)]
+        return subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
 
 
 @pytest.mark.needs("root", "setpriv", "mount")
