@@ -48,6 +48,8 @@ class Tools:
 
     def __init__(self, opener: Opener, send: Callable[[Any], None]) -> None:
         self.open = opener
+        self.slow_sources: set[str] = set()
+        """URLs of sources that turned out to be worth reading with many requests at once."""
         self._send = send
         self._lock = threading.Lock()  # a job may use threads
         self._bytes = self._files = 0
@@ -212,6 +214,9 @@ class Crew:
                 self._relay(stdout, task)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 self._reply(task, Failure(_died(process, error)))
+                return
+            except Exception as error:  # noqa: BLE001 - of `progress`, which is the caller's: raised again there
+                self._reply(task, Failure(error))
                 return
 
     def _relay(self, stdout: IO[bytes], task: _Task) -> None:

@@ -23,6 +23,7 @@ JOB_BYTES = 16 << 20
 JOB_FILES = 2_000
 # A version that was updated often refers to many bundles in turn; this many jobs are kept open at once.
 OPEN_JOBS = 64
+FRAMES_AHEAD = 2
 # Progress is told after so many files or bytes, because telling it takes as long as a system call.
 TELL_FILES = 50
 TELL_BYTES = 8 << 20
@@ -131,7 +132,7 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Reads plain bytes of a bundle by offset, forwards; the next frame is read while one is used."""
+    """Reads plain bytes of a bundle by offset, forwards; the next frames are read while one is used."""
 
     def __init__(self, store: Store, bundle: str, frames: Sequence[Frame]) -> None:
         self._store = store
@@ -142,15 +143,14 @@ class FrameReader:
         self._plain: memoryview = memoryview(b"")
         self._begin = self._end = 0
         self._decompressor = zstandard.ZstdDecompressor()
-        self._executor = ThreadPoolExecutor(1) if store.remote else None
-        self._next: tuple[int, Future[bytes]] | None = None
+        self._ahead: dict[int, Future[bytes]] = {}
+        self._executor = ThreadPoolExecutor(FRAMES_AHEAD)
 
     def __enter__(self) -> "FrameReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._executor:
-            self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
 
     def whole(self, offset: int, size: int) -> memoryview | None:
         """The bytes from `offset` if they lie in one frame, else None; raises FrameError like `pieces`."""
@@ -193,13 +193,11 @@ class FrameReader:
             raise FrameError from error
 
     def _fetch(self, index: int) -> bytes:
-        if self._executor is None:
-            return self._read(index)
-        early = self._next is not None and self._next[0] == index
-        stored = self._next[1].result() if early and self._next else self._read(index)
-        if index + 1 < len(self._frames):
-            self._next = index + 1, self._executor.submit(self._read, index + 1)
-        return stored
+        """The stored bytes of a frame; those after it are asked for meanwhile."""
+        for later in range(index, min(index + 1 + FRAMES_AHEAD, len(self._frames))):
+            if later not in self._ahead:
+                self._ahead[later] = self._executor.submit(self._read, later)
+        return self._ahead.pop(index).result()
 
     def _read(self, index: int) -> bytes:
         frame = self._frames[index]
