@@ -13,7 +13,7 @@ from tests.support import trees
 from tests.support.command import Dsctl
 from tests.support.devices import ext4
 from tests.support.faults import Fault, Faulty, build
-from tests.support.people import USER, as_user, give
+from tests.support.people import USER, give, ordinary_user
 
 FILES = 600  # more than the number below which no workers are started
 FULL = {errno.EIO: 1, errno.ENOSPC: 4, errno.EDQUOT: 4}
@@ -311,11 +311,15 @@ def test_a_quota(scratch: Path) -> None:
     with ext4(scratch / "image", scratch / "disk", 64 << 20, "-O", "quota", "-E", "quotatype=usrquota") as disk:
         (disk / "root").mkdir()
         give(disk / "root")
-        limits = subprocess.run(["setquota", "-u", str(USER), "0", "3000", "0", "0", str(disk)], check=False)
-        assert limits.returncode == 0
-        dsctl = Dsctl(disk / "root", prefix=as_user())
-        problem = dsctl.fails(4, "cache", source)
-        assert "quota" in problem["detail"]
-        assert dsctl.visible() == {}
-        subprocess.run(["setquota", "-u", str(USER), "0", "0", "0", "0", str(disk)], check=True)
-        trees.assert_published(Path(dsctl.ok("cache", source)["path"]), trees.look(source))
+        _set_quota(disk, blocks=3000)
+        with ordinary_user() as prefix:
+            dsctl = Dsctl(disk / "root", prefix=prefix)
+            problem = dsctl.fails(4, "cache", source)
+            assert "quota" in problem["detail"]
+            assert dsctl.visible() == {}
+            _set_quota(disk, blocks=0)
+            trees.assert_published(Path(dsctl.ok("cache", source)["path"]), trees.look(source))
+
+
+def _set_quota(disk: Path, blocks: int) -> None:
+    subprocess.run(["setquota", "-u", str(USER), "0", str(blocks), "0", "0", str(disk)], check=True)

@@ -21,7 +21,7 @@ from dsagent.service.settings import Settings
 from dsagent.wiring import Wiring, local_node
 from tests.support import trees
 from tests.support.command import Dsctl
-from tests.support.people import USER, as_user, give
+from tests.support.people import USER, give, ordinary_user
 
 LONG_AGO = 1_500_000_000_123_456_789
 
@@ -277,10 +277,11 @@ def test_all_unreadable_files_are_named(scratch: Path, verb: str) -> None:
         path.chmod(0)
     (scratch / "root").mkdir()
     give(scratch)
-    dsctl = Dsctl(scratch / "root", prefix=as_user())
-    problem = dsctl.fails(3, verb, source, *([scratch / "store"] if verb == "pack" else []))
-    assert set(problem["paths"]) == {str(path.relative_to(source)) for path in closed}
-    assert dsctl.visible() == {}
+    with ordinary_user() as prefix:
+        dsctl = Dsctl(scratch / "root", prefix=prefix)
+        problem = dsctl.fails(3, verb, source, *([scratch / "store"] if verb == "pack" else []))
+        assert set(problem["paths"]) == {str(path.relative_to(source)) for path in closed}
+        assert dsctl.visible() == {}
 
 
 @pytest.mark.needs("root", "mount", "setpriv")
@@ -292,17 +293,18 @@ def test_as_an_ordinary_user(scratch: Path) -> None:
     _names(os.fsencode(source))
     (scratch / "root").mkdir()
     give(scratch)
-    dsctl = Dsctl(scratch / "root", prefix=as_user())
-    dsctl.ok("pack", source, store)
-    cached = dsctl.ok("cache", store)
-    trees.assert_published(Path(cached["path"]), trees.look(source))
-    assert Path(cached["path"]).stat().st_uid == USER
-    (source / "d000" / "f000000").write_bytes(b"changed")
-    dsctl.ok("pack", source, store)
-    updated = dsctl.ok("cache", store)
-    assert updated["outcome"] == "updated"
-    assert updated["reused_files"] > 0
-    trees.assert_published(Path(updated["path"]), trees.look(source))
-    dsctl.ok("evict", "tree")
-    assert dsctl.visible() == {}
-    assert list((dsctl.root / "trash").iterdir()) == []
+    with ordinary_user() as prefix:
+        dsctl = Dsctl(scratch / "root", prefix=prefix)
+        dsctl.ok("pack", source, store)
+        cached = dsctl.ok("cache", store)
+        trees.assert_published(Path(cached["path"]), trees.look(source))
+        assert Path(cached["path"]).stat().st_uid == USER
+        (source / "d000" / "f000000").write_bytes(b"changed")
+        dsctl.ok("pack", source, store)
+        updated = dsctl.ok("cache", store)
+        assert updated["outcome"] == "updated"
+        assert updated["reused_files"] > 0
+        trees.assert_published(Path(updated["path"]), trees.look(source))
+        dsctl.ok("evict", "tree")
+        assert dsctl.visible() == {}
+        assert list((dsctl.root / "trash").iterdir()) == []

@@ -92,7 +92,8 @@ class Dsctl:
         assert done.out == b"", done
         problem = done.problem
         assert problem["exit_code"] == code, done
-        assert problem["detail"] and "bug in dsagent" not in done.err, done
+        assert problem["detail"], done
+        assert "bug in dsagent" not in done.err, done
         return problem
 
     def visible(self) -> dict[str, Path]:

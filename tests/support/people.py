@@ -2,30 +2,33 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.namespaces import mounts
 
 USER = 65534
 
-# In a mount namespace of its own, an empty folder with only the interpreter in it takes the place of the closed one.
+# An empty folder with only the interpreter in it takes the place of the closed one.
 _OPEN = """
-set -e
-closed=$1 inner=$2; shift 2
-if [ -n "$closed" ]; then
-    mount --bind "$inner" /mnt
-    mount -t tmpfs -o mode=755 none "$closed"
-    mkdir -p "$inner"
-    mount --bind /mnt "$inner"
+if [ -n "$1" ]; then
+    mount --bind "$2" /mnt
+    mount -t tmpfs -o mode=755 none "$1"
+    mkdir -p "$2"
+    mount --bind /mnt "$2"
     umount /mnt
 fi
-exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 """
 
 
-def as_user() -> list[str]:
+@contextmanager
+def ordinary_user() -> Iterator[list[str]]:
     """The command to run another one under; for root only. Without root the tests are an ordinary user already."""
     inner = Path(sys.base_prefix)
     closed = next((str(folder) for folder in reversed(inner.parents) if not folder.stat().st_mode & 0o001), "")
-    return ["unshare", "--mount", "sh", "-c", _OPEN, "as-user", closed, str(inner)]
+    with mounts(_OPEN, closed, str(inner)) as enter:
+        yield [*enter, "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 
 
 def give(folder: Path) -> None:

@@ -1,0 +1,135 @@
+"""A cut of power: what the device holds at a random moment, seen by a kernel that booted anew.
+
+The root lies on ext4 on a loop device. While datasets are cached, copies of its backing file are taken. Each is mounted
+(the filesystem replays its journal) in a mount namespace in which the kernel says another boot id; nothing that a
+command then shows may differ from its manifest. ext4 commits every five seconds; here syncs of single files at random
+moments make the copies differ, so that some have files without their bytes.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import trees
+from tests.support.command import Dsctl
+from tests.support.devices import ext4, mounted
+from tests.support.namespaces import mounts
+
+COPIES = 20
+FILES = 600
+
+# A new boot: the kernel's id of it is another one.
+_BOOT = 'mount --bind "$1" /proc/sys/kernel/random/boot_id'
+
+pytestmark = pytest.mark.needs("root", "loop", "mount", "ext4")
+
+
+class Copier(threading.Thread):
+    """Copies the device at random moments while commands run, as if the power went off then."""
+
+    def __init__(self, image: Path, disk: Path, copies: Path) -> None:
+        super().__init__()
+        self._image, self._disk, self._copies = image, disk, copies
+        self._random = random.Random()
+        self.taken: list[Path] = []
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        while len(self.taken) < COPIES:
+            time.sleep(self._random.uniform(0, 0.15))
+            process = self.process
+            if process is None or process.poll() is not None:
+                continue
+            if self._random.random() < 0.5:
+                self._sync()
+            # Between two looks at the same bytes nothing was written: the copy is one moment's.
+            _signal(process, signal.SIGSTOP)
+            for attempt in range(5):
+                copy = self._copies / f"{len(self.taken)}-{attempt}"
+                subprocess.run(["cp", "--sparse=always", str(self._image), str(copy)], check=True)
+                if subprocess.run(["cmp", "-s", str(self._image), str(copy)], check=False).returncode == 0:
+                    self.taken.append(copy)
+                    break
+                copy.unlink()
+            _signal(process, signal.SIGCONT)
+
+    def _sync(self) -> None:
+        """Some of what was written reaches the device: one folder of what is being made."""
+        staged = list(self._disk.glob("root/staging/*/data/*/*"))
+        for path in self._random.sample(staged, min(20, len(staged))):
+            try:
+                fd = os.open(path, os.O_RDONLY)
+            except OSError:
+                continue
+            os.fsync(fd)
+            os.close(fd)
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def test_what_is_shown_after_a_cut_of_power_is_whole(scratch: Path) -> None:
+    image, disk, copies = (scratch / name for name in ("image", "disk", "copies"))
+    copies.mkdir()
+    stores = {}
+    for name in ("one", "two"):
+        trees.make_files(scratch / name, FILES, seed=ord(name[0]), directories=4, largest=20_000)
+        stores[name] = scratch / f"store-{name}"
+        Dsctl(scratch / "packing").ok("pack", scratch / name, stores[name], "--files-per-bundle", "100")
+    expected = {name: trees.look(scratch / name) for name in stores}
+    dsctl = Dsctl(disk / "root", {"DSAGENT_WORKERS": "2", "DSAGENT_KEEP_FREE": "1MiB"})
+    with ext4(image, disk, 96 << 20):
+        copier = Copier(image, disk, copies)
+        copier.start()
+        while copier.is_alive():
+            for store in stores.values():
+                copier.process = dsctl.start("cache", store, "--progress", "none")
+                _, err = copier.process.communicate()
+                assert copier.process.returncode == 0, err
+            for name in stores:
+                dsctl.ok("evict", name)
+        copier.join()
+    assert len(copier.taken) == COPIES
+    (scratch / "boot").write_text(f"{uuid.uuid4()}\n")
+    seen = Counter[str]()
+    for copy in copier.taken:
+        with mounted(copy, disk), mounts(_BOOT, str(scratch / "boot")) as enter:
+            seen += _look(replace(dsctl, prefix=enter), stores, expected)
+    # Or else the copies would say nothing about what is half-written.
+    assert seen["unsynced"] + seen["staged"] > 0, seen
+
+
+def _look(dsctl: Dsctl, stores: dict[str, Path], expected: dict[str, trees.Tree]) -> Counter[str]:
+    """What is shown at once, and after a caching that must find out what of the rest can be trusted."""
+    lying = len(list(dsctl.root.glob("versions/*/*/*/data")))
+    staged = any(dsctl.root.glob("staging/*/data/*"))
+    shown = _assert_whole(dsctl, expected)
+    for name in shown:
+        assert dsctl.ok("verify", name)["bad"] == []
+    for name in stores.keys() - shown:
+        assert dsctl.run("path", name).code == 13
+    name = random.choice(list(stores))
+    dsctl.ok("cache", stores[name], "--progress", "none")
+    assert name in _assert_whole(dsctl, expected)
+    return Counter(unsynced=lying - len(shown), staged=int(staged))
+
+
+def _assert_whole(dsctl: Dsctl, expected: dict[str, trees.Tree]) -> set[str]:
+    """The names of what is shown."""
+    shown = {reference.partition("@")[0]: data for reference, data in dsctl.visible().items()}
+    for name, data in shown.items():
+        trees.assert_published(data, expected[name])
+    return set(shown)
