@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from dsagent.core.datasets import dataset_key, name_from_source
 from dsagent.core.errors import BadStore, UsageError
-from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key, stamps_key
-from dsagent.core.manifest import Manifest, encode_pointer, encode_store
+from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key, manifest_key, stamps_key
+from dsagent.core.manifest import Manifest, encode_manifest, encode_pointer, encode_store
 from dsagent.core.ports import CachedVersion, Location, Store
 from dsagent.engine.changes import Known, known_entries
 from dsagent.engine.crew import Crew
@@ -61,7 +61,7 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
         meter.stop()
     step("publish")
     _put_stamps(store, packed.manifest.version, source.location.url, packed.stamps)
-    _point(store, packed.manifest.version)
+    _point(store, packed.manifest)
     totals = packed.manifest.totals
     return PackResult(
         dataset=dataset,
@@ -100,7 +100,7 @@ def pack_cached(node: Node, version: CachedVersion, location: Location) -> None:
         lease.release()
     if stamps := node.manifest_store(version).find(stamps_key(version.version, version.source)):
         _put_stamps(store, packed.manifest.version, version.source, stamps)
-    _point(store, packed.manifest.version)
+    _point(store, packed.manifest)
 
 
 def _store_for(open_: Opens, store: Store, name: str, asked: str | None) -> str:
@@ -159,9 +159,9 @@ def _put_stamps(store: Store, version: str, source: str, stamps: bytes) -> None:
     store.replace(key, stamps, store.find(key))  # if another packer is faster, its stamps are as good
 
 
-def _point(store: Store, version: str) -> None:
+def _point(store: Store, manifest: Manifest) -> None:
     """Makes a version the current one. The last packer to get here wins; every version is complete."""
-    while True:
-        current = store.find(POINTER_KEY)
-        if store.replace(POINTER_KEY, encode_pointer(version), current):
-            return
+    while not store.replace(POINTER_KEY, encode_pointer(manifest.version), store.find(POINTER_KEY)):
+        pass
+    # A manifest that was there before may have been forgotten just before the pointer came to name it.
+    store.create(manifest_key(manifest.version), encode_manifest(manifest))
