@@ -101,7 +101,6 @@ class FilesystemPlace:
         return Wiring().source(self.location)
 
     def write(self, path: bytes, data: bytes) -> None:
-        self.make_directory(path.rpartition(b"/")[0])
         self._files.pipe_file(f"{self._root}/{path.decode()}", data)
 
     def make_directory(self, path: bytes) -> None:
