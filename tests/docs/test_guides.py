@@ -22,7 +22,7 @@ from jupyter_client.manager import start_new_kernel
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 _BLOCK = re.compile(r"^<!-- (run|file)(?:: ([^>]*))? -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SECONDS = 120  # ends a snippet that hangs
+_SECONDS = 300  # ends a snippet that hangs
 
 
 @dataclass(frozen=True)
