@@ -49,9 +49,14 @@ def version_text(digest: bytes) -> str:
     return f"{ALGORITHM}:{digest.hex()}"
 
 
+def is_version(text: str) -> bool:
+    """Whether `text` is the written form of a version."""
+    return _VERSION.fullmatch(text) is not None
+
+
 def check_version(text: str) -> str:
     """`text` if it is the written form of a version; raises UsageError otherwise."""
-    if not _VERSION.fullmatch(text):
+    if not is_version(text):
         raise UsageError("use the version", repr(text), "a version is written xxh3: and 32 hexadecimal digits")
     return text
 

@@ -1,9 +1,10 @@
 """A version's description, and the documents of a store. docs/format.md is the prose of this module."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dsagent.core.datasets import is_name, is_version
 from dsagent.core.entries import BLOCK, DIRECTORY, FILE, Entry, Stamp
 from dsagent.core.errors import BadStore
 from dsagent.core.sealed import seal, unseal
@@ -162,8 +163,8 @@ def decode_manifest(data: bytes, subject: str) -> Manifest:
         counts = [_count(value) for value in document["totals"]]
         _require(len(counts) == len(names))
         return Manifest(
-            dataset=_text(document["dataset"]),
-            version=_text(document["version"]),
+            dataset=_text(document["dataset"], is_name),
+            version=_text(document["version"], is_version),
             created=_text(document["created"]),
             totals=Totals(**dict(zip(names, counts, strict=True))),
             shards=tuple(_shard(row) for row in document["shards"]),
@@ -180,7 +181,10 @@ def encode_store(dataset: str) -> bytes:
 
 def decode_store(data: bytes, subject: str) -> str:
     """The name of the dataset whose versions the store holds; raises BadStore."""
-    return str(unseal(data, subject, STORE, frozenset({"dataset"}))["dataset"])
+    name = unseal(data, subject, STORE, frozenset({"dataset"}))["dataset"]
+    if not isinstance(name, str) or not is_name(name):
+        raise BadStore("read", subject, "its dataset has no valid name", "restore it from a copy")
+    return name
 
 
 def encode_pointer(version: str) -> bytes:
@@ -190,7 +194,10 @@ def encode_pointer(version: str) -> bytes:
 
 def decode_pointer(data: bytes, subject: str) -> str:
     """The version that the pointer names; raises BadStore."""
-    return str(unseal(data, subject, POINTER, frozenset({"version"}))["version"])
+    version = unseal(data, subject, POINTER, frozenset({"version"}))["version"]
+    if not isinstance(version, str) or not is_version(version):
+        raise BadStore("read", subject, "it names no valid version", "pack the source again")
+    return version
 
 
 def _shard(row: Sequence[Any]) -> ShardRef:
@@ -210,8 +217,8 @@ def _bundle(row: dict[str, Any]) -> Bundle:
     return Bundle(_hex(row["digest"]), tuple(frames))
 
 
-def _text(value: Any) -> str:
-    _require(isinstance(value, str))
+def _text(value: Any, valid: Callable[[str], bool] = bool) -> str:
+    _require(isinstance(value, str) and valid(value))
     return str(value)
 
 

@@ -7,7 +7,7 @@ from dsagent.core.entries import FILE, SYMLINK, Entry, Stamp
 from dsagent.core.errors import SourceChanged
 from dsagent.core.join import beside
 from dsagent.core.layout import manifest_key, shard_key, stamps_key
-from dsagent.core.manifest import Manifest
+from dsagent.core.manifest import Manifest, encode_manifest
 from dsagent.core.plan import CopyPlan
 from dsagent.core.ports import Location, Store
 from dsagent.engine.changes import Batch, Recall, batches, entry_of, known_entries, recall_no_file, unbundled
@@ -15,7 +15,7 @@ from dsagent.engine.copy import JOB_BYTES, JOB_FILES, Copy, copy_jobs, left_out
 from dsagent.engine.crew import Crew, Finished, Job
 from dsagent.engine.link import JOB_FILES as LINK_FILES
 from dsagent.engine.link import Link, Linked
-from dsagent.engine.manifests import ManifestWriter, StampsWriter, read_checked, read_entries
+from dsagent.engine.manifests import ManifestWriter, StampsWriter, read_checked, read_entries, shard_bytes
 from dsagent.engine.reading import Unreadable, split_digests, unreadable_error
 from dsagent.engine.scan import Listing
 from dsagent.engine.staging import Staging
@@ -68,9 +68,11 @@ class Fetch:
 
     def packed(self, store: Store, manifest: Manifest) -> None:
         """Fetches a version of a store. Raises BadStore, DigestMismatch, InsufficientStorage, NotPermitted."""
-        self._local.create(manifest_key(manifest.version), store.read(manifest_key(manifest.version)))
+        # What is kept is what was checked: the store may have changed since, and since an attempt that was killed.
+        self._local.delete(manifest_key(manifest.version))
+        self._local.create(manifest_key(manifest.version), encode_manifest(manifest))
         for shard in manifest.shards:
-            self._local.create(shard_key(shard.digest), store.read(shard_key(shard.digest)))
+            self._local.create(shard_key(shard.digest), shard_bytes(store, shard))
         plan = self._unpack_plan(store.location, manifest)
         with Tree(self._into) as tree:
             for files, message in self._crew.in_order(self._packed_work(tree, plan, manifest), AHEAD):

@@ -72,16 +72,21 @@ def read_manifest(store: Store, version: str) -> Manifest:
     return manifest
 
 
+def shard_bytes(store: Store, shard: ShardRef) -> bytes:
+    """The stored bytes of a shard, compared with its digest; raises BadStore."""
+    key = shard_key(shard.digest)
+    data = store.read(key)
+    if xxhash.xxh3_128_hexdigest(data) != shard.digest:
+        raise BadStore("read", f"{store.location.url}/{key}", "its digest is not the one in its name", RESTORE)
+    return data
+
+
 def read_shards(store: Store, manifest: Manifest) -> Iterator[list[Entry]]:
     """The entries of a version in path order, a shard at a time, each compared with its digest; raises BadStore."""
     sizes = [bundle.plain for bundle in manifest.bundles]
     for shard in manifest.shards:
-        key = shard_key(shard.digest)
-        subject = f"{store.location.url}/{key}"
-        data = store.read(key)
-        if xxhash.xxh3_128_hexdigest(data) != shard.digest:
-            raise BadStore("read", subject, "its digest is not the one in its name", RESTORE)
-        entries = decode_shard(data, subject, sizes)
+        subject = f"{store.location.url}/{shard_key(shard.digest)}"
+        entries = decode_shard(shard_bytes(store, shard), subject, sizes)
         if len(entries) != shard.entries:
             raise BadStore("read", subject, f"it has {len(entries)} entries, not {shard.entries}", RESTORE)
         yield entries

@@ -61,24 +61,30 @@ class Unpack:
         Raises DigestMismatch naming the files that still differ, BadStore, InsufficientStorage, NotPermitted.
         """
         store = tools.open.store(self.store)
-        with Tree(self.into) as tree:
-            bad = self._write(store, tree, self.frames, self.files, tools)
-            if bad:
-                bad = self._write(store, tree, self.frames, bad, tools)
+        try:
+            with Tree(self.into) as tree:
+                bad = self._write(store, tree, self.frames, self.files, tools)
+                if bad:
+                    bad = self._write(store, tree, self.frames, bad, tools)
+        except FrameError as error:
+            raise self._mismatch("its end differs from the manifest", []) from error
         if bad:
-            raise DigestMismatch(
-                "unpack",
-                f"{self.store.url}/{bundle_key(self.bundle)}",
-                "files differ from the manifest after a second reading",
-                "check the store (dsctl store check) and pack the source anew",
-                [file[0] for file in bad],
-            )
+            raise self._mismatch("files differ from the manifest after a second reading", bad)
         journal.append(self.journal, self.key)
+
+    def _mismatch(self, cause: str, files: Sequence[Wanted]) -> DigestMismatch:
+        return DigestMismatch(
+            "unpack",
+            f"{self.store.url}/{bundle_key(self.bundle)}",
+            cause,
+            "check the store (dsctl store check) and pack the source anew",
+            [file[0] for file in files],
+        )
 
     def _write(
         self, store: Store, tree: Tree, frames: Sequence[Frame], files: Sequence[Wanted], tools: Tools
     ) -> list[Wanted]:
-        """Writes files and returns those that differ from their digest."""
+        """Writes files and returns those that differ from their digest; FrameError if the frames' end does."""
         bad = []
         size = count = 0
         with FrameReader(store, self.bundle, frames) as reader:
@@ -96,6 +102,8 @@ class Unpack:
                 if count >= TELL_FILES or size >= TELL_BYTES:
                     tools.progress(size, count)
                     size = count = 0
+            if not bad:
+                reader.finish()
         tools.progress(size, count)
         return bad
 
@@ -170,6 +178,15 @@ class FrameReader:
             yield piece
             offset += len(piece)
             size -= len(piece)
+
+    def finish(self) -> None:
+        """Checks the last frame too, which is tar's end mark where the bundle ends; raises FrameError."""
+        last = self._frames[-1].start if self._frames else -1
+        if self._end <= last:
+            try:
+                self._turn_to(last)
+            except FrameError:  # like a file: read once more
+                self._turn_to(last)
 
     def _turn_to(self, offset: int) -> None:
         index = bisect_right(self._starts, offset) - 1
@@ -251,9 +268,11 @@ class UnpackPlan:
                 for at in range(bisect_right(starts, entry.offset) - 1, bisect_right(starts, last)):
                     frames[at] = self._bundles[index].frames[at]
                     end = frames[at].start + frames[at].plain
-        return Unpack(
-            self._store, self._bundles[index].digest, tuple(frames.values()), files, self._into, self._journal
-        )
+        bundle = self._bundles[index]
+        if len(bundle.frames) - 2 in frames:
+            # Tar's end mark holds nothing of a file, but a damaged bundle is never taken for a whole one.
+            frames[len(bundle.frames) - 1] = bundle.frames[-1]
+        return Unpack(self._store, bundle.digest, tuple(frames.values()), files, self._into, self._journal)
 
     def _frame(self, index: int, offset: int) -> Frame:
         return self._bundles[index].frames[bisect_right(self._starts[index], offset) - 1]

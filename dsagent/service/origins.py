@@ -8,8 +8,9 @@ from typing import Literal
 from dsagent.core.datasets import DatasetKey, check_version, dataset_key, name_from_source, version_text
 from dsagent.core.digest import TreeDigest
 from dsagent.core.entries import FILE, Entry
+from dsagent.core.errors import NotCached
 from dsagent.core.join import beside
-from dsagent.core.layout import POINTER_KEY, STORE_KEY
+from dsagent.core.layout import POINTER_KEY, STORE_KEY, manifest_key
 from dsagent.core.manifest import Manifest, Totals, decode_pointer, decode_store
 from dsagent.core.ports import CachedVersion, Location, Source, Store
 from dsagent.core.space import Space, tree_space
@@ -53,7 +54,7 @@ def store_dataset(open_: Opener, location: Location) -> str | None:
 
 def current_version(store: Store) -> str:
     """The version that a store's pointer names; raises BadStore."""
-    return check_version(decode_pointer(store.read(POINTER_KEY), f"{store.location.url}/{POINTER_KEY}"))
+    return decode_pointer(store.read(POINTER_KEY), f"{store.location.url}/{POINTER_KEY}")
 
 
 class PackedOrigin:
@@ -65,6 +66,7 @@ class PackedOrigin:
         self.fingerprint = ""
         self.skipped_special = 0
         self._store = store
+        self._requested = request.version is not None
         self.version = check_version(request.version) if request.version else current_version(store)
 
     @property
@@ -74,7 +76,11 @@ class PackedOrigin:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The version's manifest."""
+        """The version's manifest; raises NotCached if the request names a version that the store never had."""
+        if self._requested and self._store.find(manifest_key(self.version)) is None:
+            raise NotCached(
+                "cache", f"{self.key}@{self.version}", f"it is not in {self.url}", f"see dsctl ls {self.url}"
+            )
         return read_manifest(self._store, self.version)
 
     @property

@@ -13,7 +13,6 @@ from tests.support import trees
 from tests.support.command import Dsctl
 from tests.support.devices import ext4
 from tests.support.faults import Fault, Faulty, build
-from tests.support.people import USER, give, ordinary_user
 
 FILES = 600  # more than the number below which no workers are started
 FULL = {errno.EIO: 1, errno.ENOSPC: 4, errno.EDQUOT: 4}
@@ -300,26 +299,3 @@ def test_a_root_that_was_never_written_can_be_read_only(scratch: Path, source: P
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert dsctl.ok("ls") == []
         dsctl.fails(11, "cache", source)
-
-
-@pytest.mark.needs("root", "loop", "mount", "ext4", "quota", "setpriv")
-def test_a_quota(scratch: Path) -> None:
-    """The kernel's own: statvfs knows nothing of it, so the write meets it."""
-    source = scratch / "tree"
-    trees.make_files(source, 400, directories=4, largest=40_000)
-    give(source)
-    with ext4(scratch / "image", scratch / "disk", 64 << 20, "-O", "quota", "-E", "quotatype=usrquota") as disk:
-        (disk / "root").mkdir()
-        give(disk / "root")
-        _set_quota(disk, blocks=3000)
-        with ordinary_user() as prefix:
-            dsctl = Dsctl(disk / "root", prefix=prefix)
-            problem = dsctl.fails(4, "cache", source)
-            assert "quota" in problem["detail"]
-            assert dsctl.visible() == {}
-            _set_quota(disk, blocks=0)
-            trees.assert_published(Path(dsctl.ok("cache", source)["path"]), trees.look(source))
-
-
-def _set_quota(disk: Path, blocks: int) -> None:
-    subprocess.run(["setquota", "-u", str(USER), "0", str(blocks), "0", "0", str(disk)], check=True)

