@@ -125,7 +125,7 @@ class CachedVersion:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Space promised to a flight and not yet taken."""
+    """Space promised to a flight until it ends."""
 
     flight: str
     space: Space

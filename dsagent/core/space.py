@@ -25,6 +25,10 @@ class Space:
         """Both, times `factor`, rounded up."""
         return Space(-int(-self.bytes * factor // 1), -int(-self.inodes * factor // 1))
 
+    def within(self, other: "Space") -> "Space":
+        """Each part, but not more than the other's."""
+        return Space(min(self.bytes, other.bytes), min(self.inodes, other.inodes))
+
     def covers(self, other: "Space") -> bool:
         """Whether both parts are at least the other's."""
         return self.bytes >= other.bytes and self.inodes >= other.inodes

@@ -106,7 +106,6 @@ def _fetch(
     check_directories(disk, origin.totals, str(origin.key))
     need = _need(node, origin, donor, disk.block)
     evicted = reserve(node, flying.id, need, str(origin.key), [cached[0].id] if donor else [])
-    flying.meter.promised(need)
     step("stage")
     _clear_older(node, flying.id)
     staging = Staging(node.staging / flying.id, node.mount_token(str(node.root)))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsagent.core.manifest import Totals
-from dsagent.core.ports import Reservation
 from dsagent.core.space import Space
 from dsagent.engine.crew import Crew
 from dsagent.service.node import Node, held
@@ -28,7 +27,6 @@ class Flight:
 
     id: str
     crew: Crew
-    meter: "FlightMeter"
     waited: bool
 
 
@@ -45,7 +43,7 @@ def flight(node: Node, flight_id: str, subject: str, totals: Totals) -> Iterator
         if not waited:
             node.meter.start("wait for", subject, totals.bytes, totals.files)
         waited = True
-        shown.show(_told(node.staging / flight_id / "progress"))
+        shown.show(told(node, flight_id))
         time.sleep(POLL_SECONDS)
 
     shown = _Shown(node)
@@ -53,47 +51,50 @@ def flight(node: Node, flight_id: str, subject: str, totals: Totals) -> Iterator
     with held(node.lock(flight_id), waiting) as fd:
         if waited:
             node.meter.stop()
-        meter = FlightMeter(node, flight_id, totals)
+        meter = FlightMeter(node, flight_id)
         with Crew(0 if small else node.workers, node.open, meter.advance, inherit=(fd,)) as crew:
             if not waited:
                 crew.start()
-            yield Flight(flight_id, crew, meter, waited)
+            yield Flight(flight_id, crew, waited)
 
 
 class FlightMeter:
-    """Passes progress on, and keeps the reservation and the file that waiting processes read up to date."""
+    """Passes progress on, and writes it down for processes that wait for the flight or ask what it still needs."""
 
-    def __init__(self, node: Node, flight_id: str, totals: Totals) -> None:
+    def __init__(self, node: Node, flight_id: str) -> None:
         self._node = node
-        self._id = flight_id
-        self._totals = totals
+        self._path = _progress(node, flight_id)
         self._lock = threading.Lock()
-        self._need = Space()
         self._told = time.monotonic()
-        self.bytes = self.files = 0
-
-    def promised(self, need: Space) -> None:
-        """The reservation was made; it shrinks as its space is taken."""
-        self._need = need
+        self._bytes = self._files = 0
 
     def advance(self, size: int, files: int) -> None:
         """Counts progress."""
         self._node.meter.advance(size, files)
         with self._lock:
-            self.bytes += size
-            self.files += files
+            self._bytes += size
+            self._files += files
             now = time.monotonic()
             if now - self._told < TELL_SECONDS:
                 return
             self._told = now
-        with contextlib.suppress(OSError):  # only a waiting process's display depends on it
-            path = self._node.staging / self._id / "progress"
-            scratch = path.with_suffix(f".{threading.get_ident()}")
-            scratch.write_text(json.dumps([self.bytes, self.files]))
-            os.replace(scratch, path)
-        left = 1 - min(1.0, self.files / max(1, self._totals.files))
-        with self._node.catalog.decide() as decision:
-            decision.reserve(Reservation(self._id, self._need.scaled(left)))
+        with contextlib.suppress(OSError):  # without it a display stands still, and space counts as needed for longer
+            scratch = self._path.with_suffix(f".{threading.get_ident()}")
+            scratch.write_text(json.dumps([self._bytes, self._files]))
+            os.replace(scratch, self._path)
+
+
+def told(node: Node, flight_id: str) -> Space:
+    """Bytes and files that a flight has behind it."""
+    try:
+        size, files = json.loads(_progress(node, flight_id).read_text())
+    except (OSError, ValueError):
+        return Space()
+    return Space(size, files)
+
+
+def _progress(node: Node, flight_id: str) -> Path:
+    return node.staging / flight_id / "progress"
 
 
 class _Shown:
@@ -103,15 +104,7 @@ class _Shown:
         self._node = node
         self._bytes = self._files = 0
 
-    def show(self, told: tuple[int, int]) -> None:
+    def show(self, done: Space) -> None:
         """Tells the meter what is new."""
-        self._node.meter.advance(max(0, told[0] - self._bytes), max(0, told[1] - self._files))
-        self._bytes, self._files = max(self._bytes, told[0]), max(self._files, told[1])
-
-
-def _told(path: Path) -> tuple[int, int]:
-    try:
-        size, files = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return 0, 0
-    return size, files
+        self._node.meter.advance(max(0, done.bytes - self._bytes), max(0, done.inodes - self._files))
+        self._bytes, self._files = max(self._bytes, done.bytes), max(self._files, done.inodes)

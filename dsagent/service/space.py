@@ -9,6 +9,7 @@ from dsagent.core.eviction import Plan, plan
 from dsagent.core.manifest import Totals
 from dsagent.core.ports import Decision, Reservation
 from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
+from dsagent.service.flight import told
 from dsagent.service.leases import leased_versions
 from dsagent.service.node import Node, is_free, new_id, step
 from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove
@@ -47,8 +48,12 @@ def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[s
 def headroom(node: Node, staged: Space = Space()) -> Space:  # noqa: B008 - it is frozen
     """What may be promised now; `staged` is what the asking flight has on the disk already."""
     used = sum((version.allocated for version in node.catalog.versions()), Space())
-    reserved = sum((reservation.space for reservation in node.catalog.reservations()), Space())
+    promises = node.catalog.reservations()
+    reserved = sum((promise.space for promise in promises), Space())
     disk = node.disk.measure()
+    # What a flight has behind it lies on the disk, or was not needed: of its promise that part is not to be kept free.
+    for promise in promises:
+        staged += told(node, promise.flight).within(promise.space)
     return available(replace(disk, free=disk.free + staged), node.limits, used, reserved)
 
 
