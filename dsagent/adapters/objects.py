@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 from dsagent.adapters.keyorder import KeyTree, Record, in_path_order
-from dsagent.adapters.s3 import Bucket, Failure, converted, is_beyond_end
+from dsagent.adapters.s3 import Bucket, Failure, converted, interruptibly, is_beyond_end
 from dsagent.core.entries import Stamp, find_bad_path
 from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, show_path
 from dsagent.core.manifest import FRAME_BYTES
@@ -21,6 +21,7 @@ from dsagent.core.ports import Location, StoredObject
 # After our own: s3.py says what to install where obstore is missing.
 import obstore
 from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
+from obstore.store import S3Store
 
 if TYPE_CHECKING:
     from dsagent.adapters.s3_listing import Listed
@@ -106,10 +107,10 @@ class ObjectSource:
             options["if_match"] = stamp.token.decode()
         if offset is not None:
             options["range"] = offset, min(offset + FRAME_BYTES, stamp.size)
-        found = obstore.get(self._bucket.store, key, options=options)
-        if found.meta["size"] != stamp.size:
+        found, data = _download(self._bucket.store, key, options)
+        if found["size"] != stamp.size:
             raise self._changed(stamp)
-        return found.bytes().to_bytes()
+        return data
 
     def _records(self, pages: "Iterable[list[Listed]]", tree: KeyTree) -> Iterator[Record]:
         skip = len(self._bucket.prefix)
@@ -141,6 +142,14 @@ class ObjectSource:
         )
 
 
+def _download(store: S3Store, path: str, options: "obstore.GetOptions") -> "tuple[obstore.ObjectMeta, bytes]":
+    def get() -> "tuple[obstore.ObjectMeta, bytes]":
+        found = obstore.get(store, path, options=options)
+        return found.meta, found.bytes().to_bytes()
+
+    return interruptibly(get)
+
+
 def _is_bad(path: bytes) -> bool:
     return find_bad_path([path]) is not None or _CONTROL.search(path) is not None
 
@@ -165,7 +174,7 @@ class ObjectStore:
         """See Store.find."""
         with self._converting("read", key):
             try:
-                return obstore.get(self._store, self._path(key)).bytes().to_bytes()
+                return _download(self._store, self._path(key), {})[1]
             except FileNotFoundError:
                 return None
 
@@ -177,7 +186,7 @@ class ObjectStore:
             end = {"offset": offset} if length is None else (offset, offset + length)
             options: obstore.GetOptions = {"range": end} if offset or length is not None else {}  # type: ignore[typeddict-item]
             try:
-                return obstore.get(self._store, self._path(key), options=options).bytes().to_bytes()
+                return _download(self._store, self._path(key), options)[1]
             except GenericError as error:
                 if is_beyond_end(error):
                     return b""
@@ -200,9 +209,9 @@ class ObjectStore:
             if expected is None:
                 return self._put_new(key, data)
             try:
-                found = obstore.get(self._store, self._path(key))
-                etag = found.meta["e_tag"]
-                if found.bytes().to_bytes() != expected:
+                found, current = _download(self._store, self._path(key), {})
+                etag = found["e_tag"]
+                if current != expected:
                     return False
                 mode: obstore.PutMode = {"e_tag": etag} if etag else "overwrite"
                 self._put(key, data, mode)
@@ -228,24 +237,24 @@ class ObjectStore:
         """See Store.refresh. S3 refuses to copy an object onto itself as it is, so it goes by another key."""
         path, copy = self._path(key), self._path(COPIES + key)
         with self._converting("refresh", key):
-            size = obstore.head(self._store, path)["size"]
+            size = interruptibly(obstore.head, self._store, path)["size"]
             if size > COPY_BYTES:
                 self._upload(path, obstore.get(self._store, path).stream(FRAME_BYTES), size)
                 return
-            obstore.copy(self._store, path, copy)
-            obstore.copy(self._store, copy, path)
-            obstore.delete(self._store, copy)
+            interruptibly(obstore.copy, self._store, path, copy)
+            interruptibly(obstore.copy, self._store, copy, path)
+            interruptibly(obstore.delete, self._store, copy)
 
     def delete(self, key: str) -> None:
         """See Store.delete."""
         with self._converting("delete", key), contextlib.suppress(FileNotFoundError):
-            obstore.delete(self._store, self._path(key))
+            interruptibly(obstore.delete, self._store, self._path(key))
 
     def _path(self, key: str) -> str:
         return self._bucket.prefix + key
 
     def _put(self, key: str, data: bytes, mode: "obstore.PutMode") -> None:
-        obstore.put(self._store, self._path(key), data, mode=mode, use_multipart=False)
+        interruptibly(obstore.put, self._store, self._path(key), data, mode=mode, use_multipart=False)
 
     def _put_new(self, key: str, data: bytes) -> bool:
         try:
@@ -271,11 +280,13 @@ class ObjectStore:
 
     def _upload(self, path: str, data: "BinaryIO | obstore.BytesStream", size: int) -> None:
         part = max(FRAME_BYTES, -(-size // MAX_PARTS))
-        obstore.put(self._store, path, data, use_multipart=True, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+        interruptibly(
+            obstore.put, self._store, path, data, use_multipart=True, chunk_size=part, max_concurrency=PARTS_AT_ONCE
+        )
 
     def _has(self, key: str) -> bool:
         try:
-            obstore.head(self._store, self._path(key))
+            interruptibly(obstore.head, self._store, self._path(key))
         except FileNotFoundError:
             return False
         return True

@@ -5,17 +5,22 @@ Where the environment says it all, botocore is not loaded: that takes 0.3 s of C
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from dsagent.core.errors import DsagentError, InsufficientStorage, NotPermitted, UsageError
 from dsagent.core.ports import Location
 
 if TYPE_CHECKING:
     from dsagent.adapters.s3_listing import Listed
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MISSING = "its packages are not installed"
 _INSTALL = "pip install 'dsagent[s3]'"
@@ -173,6 +178,17 @@ def _base_url(access: Access, bucket: str, virtual: str | None) -> str:
     if str(virtual).lower() == "true":
         return (access.endpoint or f"https://{bucket}.s3.{access.region}.amazonaws.com").rstrip("/") + "/"
     return f"{(access.endpoint or f'https://s3.{access.region}.amazonaws.com').rstrip('/')}/{bucket}"
+
+
+def interruptibly(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Calls obstore, which looks for no signals while it waits: the main thread must not wait in it."""
+    if threading.current_thread() is not threading.main_thread():
+        return call(*args, **options)
+    executor = ThreadPoolExecutor(1)
+    try:
+        return executor.submit(call, *args, **options).result()
+    finally:
+        executor.shutdown(wait=False)
 
 
 def converted(failure: type[DsagentError], action: str, subject: str, error: BaseException) -> DsagentError:

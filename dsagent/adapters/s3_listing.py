@@ -58,7 +58,8 @@ class Lister:
         Raises ListingError.
         """
         parameters = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
-        with contextlib.closing(self._connect()) as connection, ThreadPoolExecutor(1) as executor:
+        executor = ThreadPoolExecutor(1)
+        with contextlib.closing(self._connect()) as connection, _left_alone(executor):
             page = executor.submit(self._page, connection, parameters)
             while True:
                 answer = page.result()
@@ -135,6 +136,15 @@ class Lister:
             f"SignedHeaders={names}, Signature={signature}"
         )
         return headers
+
+
+@contextlib.contextmanager
+def _left_alone(executor: ThreadPoolExecutor) -> Iterator[None]:
+    """At the end nobody waits for what is under way: it may be Ctrl-C that ends it."""
+    try:
+        yield
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _parsed(body: bytes) -> ET.Element:

@@ -1,13 +1,15 @@
 """dsctl from and to S3: a real gateway where Go is there, and moto's server."""
 
 import random
+import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests import servers
 from tests.support import trees
-from tests.support.command import Dsctl
+from tests.support.command import HANG_SECONDS, Dsctl
 from tests.unit.contract.places import BucketPlace
 
 LARGE = 9 << 20  # packed, it goes up and comes down in parts
@@ -153,3 +155,17 @@ def test_a_store_that_loses_or_alters_a_bundle_is_bad(dsctl: Dsctl, tree: Path, 
     bucket.client.delete_object(Bucket=bucket.bucket, Key=bundle)
     dsctl.fails(10, "cache", bucket.location.url)
     dsctl.assert_nothing_published()
+
+
+def test_ctrl_c_ends_the_wait_for_a_store_that_never_answers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = servers.moto() | {"AWS_ENDPOINT_URL": endpoint}
+        waiting = Dsctl(tmp_path / "root", settings).start("cache", "s3://bucket/data", "-o", "json")
+        silent.settimeout(HANG_SECONDS)
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(1)  # the request is under way
+            waiting.send_signal(signal.SIGINT)
+            out, _ = waiting.communicate(timeout=30)  # less than a request may take
+        assert (waiting.returncode, out) == (130, b"")
