@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ def main() -> int:
     if os.geteuid():
         parser.error("the bench mounts filesystems of its own: run it as root")
 
+    # Ended from outside, it still unmounts and ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     build = REPOSITORY / "build" / "bench"
     build.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
