@@ -2,8 +2,8 @@
 
 The root lies on ext4 on a loop device. While datasets are cached, copies of its backing file are taken. Each is mounted
 (the filesystem replays its journal) in a mount namespace in which the kernel says another boot id; nothing that a
-command then shows may differ from its manifest. ext4 commits every five seconds; here syncs of single files at random
-moments make the copies differ, so that some have files without their bytes.
+command then shows may differ from its manifest. ext4 commits every five seconds; here it is made to at random moments,
+so that many a copy has files without their bytes.
 """
 
 import os
@@ -45,40 +45,37 @@ class Copier(threading.Thread):
 
     def run(self) -> None:
         while len(self.taken) < COPIES:
-            time.sleep(self._random.uniform(0, 0.15))
-            process = self.process
-            if process is None or process.poll() is not None:
-                continue
-            if self._random.random() < 0.5:
-                self._sync()
+            self._wait()
+            if self._random.random() < 0.8:
+                self._commit()
             # Between two looks at the same bytes nothing was written: the copy is one moment's.
-            _signal(process, signal.SIGSTOP)
-            for attempt in range(5):
-                copy = self._copies / f"{len(self.taken)}-{attempt}"
-                subprocess.run(["cp", "--sparse=always", str(self._image), str(copy)], check=True)
-                if subprocess.run(["cmp", "-s", str(self._image), str(copy)], check=False).returncode == 0:
-                    self.taken.append(copy)
-                    break
-                copy.unlink()
-            _signal(process, signal.SIGCONT)
+            self._signal(signal.SIGSTOP)
+            copy = self._copies / str(len(self.taken))
+            subprocess.run(["cp", "--sparse=always", str(self._image), str(copy)], check=True)
+            if subprocess.run(["cmp", "-s", str(self._image), str(copy)], check=False).returncode == 0:
+                self.taken.append(copy)
+            self._signal(signal.SIGCONT)
 
-    def _sync(self) -> None:
-        """Some of what was written reaches the device: one folder of what is being made."""
-        staged = list(self._disk.glob("root/staging/*/data/*/*"))
-        for path in self._random.sample(staged, min(20, len(staged))):
+    def _wait(self) -> None:
+        """Until a random moment; more often than not one when something is half-written or just published."""
+        pattern = self._random.choice(["staging/*/data/*/*", "versions/*/*/*/data", "locks"])
+        while not any((self._disk / "root").glob(pattern)):
+            time.sleep(0.001)
+        time.sleep(self._random.uniform(0, 0.1))
+
+    def _commit(self) -> None:
+        """Lets ext4's journal reach the device, as it does every few seconds; most bytes of files follow later."""
+        with (self._disk / "pulse").open("wb") as file:
+            file.write(bytes(self._random.randrange(100)))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
             try:
-                fd = os.open(path, os.O_RDONLY)
-            except OSError:
-                continue
-            os.fsync(fd)
-            os.close(fd)
-
-
-def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                return
 
 
 def test_what_is_shown_after_a_cut_of_power_is_whole(scratch: Path) -> None:
