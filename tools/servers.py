@@ -78,9 +78,7 @@ def go_program(name: str) -> Path:
     building.mkdir(parents=True, exist_ok=True)
     try:
         environment = {**os.environ, "GOBIN": str(building)}
-        done = subprocess.run(
-            ["go", "install", package], check=False, env=environment, capture_output=True, text=True
-        )
+        done = subprocess.run(["go", "install", package], check=False, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise ToolMissingError(f"go install {package}: {done.stderr.strip()}")
         (built,) = building.iterdir()
