@@ -239,7 +239,7 @@ def test_the_rule_of_one_and_a_fifth(scratch: Path) -> None:
         for number in range(files):
             (sets[name] / str(number)).write_bytes(os.urandom(size))
     with ext4(scratch / "image", scratch / "disk", 64 << 20, "-N", "600") as disk:
-        dsctl = Dsctl(disk / "root", {"DSAGENT_KEEP_FREE": "16MiB"})
+        dsctl = Dsctl(disk / "root", {"DSAGENT_KEEP_FREE": "20MiB"})
         for name in ("one", "two"):
             dsctl.ok("cache", sets[name])
         dsctl.ok("cache", sets["one"])  # now "two" is the one that was unused longest
