@@ -3,16 +3,19 @@
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support import processes, trees
 from tests.support.command import Dsctl
+
+if TYPE_CHECKING:
+    import subprocess
 
 GROUP, PARENT, WORKER = "group", "parent", "worker"
 
