@@ -78,8 +78,9 @@ class Fetch:
             for files, message in self._crew.in_order(self._packed_work(tree, plan, manifest), AHEAD):
                 if isinstance(files, _Links):
                     missing = [files.entries[index] for index in message.value]
-                    self._unpack_missing(store.location, manifest, missing)
                     self.result.reused_files += len(files.entries) - len(missing)
+                    self._tell_linked(files.entries, missing)
+                    self._unpack_missing(store.location, manifest, missing)
 
     def source(self, listing: Listing, recall: Recall, dataset: str) -> Manifest:
         """Fetches what a listing holds, and writes manifest and stamps of it.
@@ -93,6 +94,7 @@ class Fetch:
         with Tree(self._into) as tree:
             for tag, message in self._crew.in_order(self._source_work(tree, listing, recall), AHEAD):
                 if isinstance(tag, _Links):
+                    self._tell_linked(tag.entries, [tag.entries[index] for index in message.value])
                     self._copy_missing(location, tag, message.value)
                     continue
                 unreadable += [one for one in message.value if isinstance(one, Unreadable)]
@@ -200,6 +202,11 @@ class Fetch:
                         "run it again with --check content",
                         [entry.path],
                     )
+
+    def _tell_linked(self, entries: Sequence[Entry], missing: Sequence[Entry]) -> None:
+        """Linked files are progress too: the totals that it is measured against are the whole version's."""
+        size = sum(entry.size for entry in entries) - sum(entry.size for entry in missing)
+        self._crew.progress(size, len(entries) - len(missing))
 
     def _unpack_missing(self, location: Location, manifest: Manifest, missing: Sequence[Entry]) -> None:
         """Fetches files that could not be linked."""

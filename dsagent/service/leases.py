@@ -181,7 +181,7 @@ def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
         raise NotCached(
             "find",
             f"a lease on {wanted}",
-            f"{owner or 'nobody'} has one",
+            f"{owner} has none" if owner else "nobody has one",
             "see them all with: dsctl lease ls",
         )
     if len(leases) > 1:
