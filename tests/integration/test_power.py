@@ -61,14 +61,20 @@ class Copier(threading.Thread):
         pattern = self._random.choice(["staging/*/data/*/*", "versions/*/*/*/data", "locks"])
         while not any((self._disk / "root").glob(pattern)):
             time.sleep(0.001)
-        time.sleep(self._random.uniform(0, 0.1))
+        time.sleep(self._random.uniform(0, 0.5))
 
     def _commit(self) -> None:
-        """Lets ext4's journal reach the device, as it does every few seconds; most bytes of files follow later."""
+        """The kernel may write in any order: here what says that data are there comes first, the data last."""
         with (self._disk / "pulse").open("wb") as file:
             file.write(bytes(self._random.randrange(100)))
-            file.flush()
-            os.fsync(file.fileno())
+        root = self._disk / "root"
+        for path in (self._disk / "pulse", *root.glob("catalog.sqlite*"), *root.glob("versions/*/*/*/manifest/**/*")):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            os.fsync(fd)  # and with it ext4's journal, which has all names, sizes of 0 and modes
+            os.close(fd)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.process is not None:
