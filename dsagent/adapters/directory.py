@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp
-from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, local_error, show_path, source_error
+from dsagent.core.errors import (
+    BadStore,
+    DsagentError,
+    SourceChanged,
+    SourceError,
+    local_error,
+    show_path,
+    source_changed,
+    source_error,
+)
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
 from dsagent.core.symlinks import target_leaves
@@ -129,14 +138,8 @@ class DirectorySource:
         if _file_stamp(stamp.path, found) != stamp or (length is not None and length != stamp.size):
             raise self._changed(stamp)
 
-    def _changed(self, stamp: Stamp) -> DsagentError:
-        return SourceChanged(
-            "read",
-            self.location.url,
-            "it changed while it was read",
-            "run it again when nothing writes there",
-            [stamp.path],
-        )
+    def _changed(self, stamp: Stamp) -> SourceChanged:
+        return source_changed(self.location.url, stamp.path)
 
 
 def _file_stamp(path: bytes, found: os.stat_result) -> Stamp:

@@ -31,10 +31,10 @@ from dsagent.adapters.fsspec_files import (
 from dsagent.core.entries import DIRECTORY, FILE, Stamp, find_bad_path
 from dsagent.core.errors import (
     BadStore,
-    DsagentError,
     SourceChanged,
     SourceError,
     show_path,
+    source_changed,
 )
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
@@ -126,14 +126,8 @@ class FilesystemSource:
                 raise SourceError("list", self.location.url, "it is not a folder", "name the folder it is in")
             return infos
 
-    def _changed(self, stamp: Stamp) -> DsagentError:
-        return SourceChanged(
-            "read",
-            self.location.url,
-            "it changed while it was read",
-            "run it again when nothing writes there",
-            [stamp.path],
-        )
+    def _changed(self, stamp: Stamp) -> SourceChanged:
+        return source_changed(self.location.url, stamp.path)
 
 
 class _Walk:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from dsagent.adapters.keyorder import KeyTree, Record, in_path_order
 from dsagent.adapters.s3 import Bucket, Failure, converted, interruptibly, is_beyond_end
 from dsagent.core.entries import Stamp, find_bad_path
-from dsagent.core.errors import BadStore, DsagentError, SourceChanged, SourceError, show_path
+from dsagent.core.errors import BadStore, SourceChanged, SourceError, show_path, source_changed
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
 
@@ -132,14 +132,8 @@ class ObjectSource:
             else:
                 yield record
 
-    def _changed(self, stamp: Stamp) -> DsagentError:
-        return SourceChanged(
-            "read",
-            self.location.url,
-            "it changed while it was read",
-            "run it again when nothing writes there",
-            [stamp.path],
-        )
+    def _changed(self, stamp: Stamp) -> SourceChanged:
+        return source_changed(self.location.url, stamp.path)
 
 
 def _download(store: S3Store, path: str, options: "obstore.GetOptions") -> "tuple[obstore.ObjectMeta, bytes]":

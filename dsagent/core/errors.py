@@ -184,6 +184,13 @@ def local_error(action: str, subject: str, error: OSError) -> DsagentError:
     return DsagentError(action, subject, text)
 
 
+def source_changed(source: str, path: bytes) -> SourceChanged:
+    """A file of a source was not, while it was read, what the listing said."""
+    return SourceChanged(
+        "read", source, "it changed while it was read", "run it again when nothing writes there", [path]
+    )
+
+
 def source_error(action: str, subject: str, error: OSError, paths: Sequence[bytes] = ()) -> DsagentError:
     """What an OSError met while reading a source means to the user."""
     return SourceError(action, subject, error.strerror or str(error), "check that it exists and can be read", paths)

@@ -55,23 +55,6 @@ def _read(path: Path, lease_id: str) -> LeaseInfo:
     return LeaseInfo(lease_id, document["owner"], document["dataset"], document["version"], expires)
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process holds a lease's file; one that may not be looked at counts as held."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
 @contextlib.contextmanager
 def probing(node: Node) -> Iterator[None]:
     """One process at a time: a probe takes the lock for a moment, and to another that looks like a lease."""

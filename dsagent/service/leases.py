@@ -15,8 +15,8 @@ from pathlib import Path
 from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
 from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.ports import CachedVersion
-from dsagent.service.lease_files import LeaseFile, is_held, pods, probing, write, written
-from dsagent.service.node import Node, new_id
+from dsagent.service.lease_files import LeaseFile, pods, probing, write, written
+from dsagent.service.node import Node, is_free, new_id
 from dsagent.service.results import LeaseInfo
 
 
@@ -197,7 +197,7 @@ def _living(node: Node) -> Iterator[LeaseFile]:
     for lease in written(node):
         if lease.path is None:
             continue
-        if lease.info.expires > now if lease.info.expires is not None else is_held(lease.path):
+        if lease.info.expires > now if lease.info.expires is not None else not is_free(lease.path):
             yield lease
 
 

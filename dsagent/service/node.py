@@ -154,11 +154,13 @@ def new_id() -> str:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether nobody holds a lock file."""
+    """Whether nobody holds a lock file; one that may not be looked at counts as held."""
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
