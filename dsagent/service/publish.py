@@ -14,7 +14,7 @@ from dsagent.engine.staging import Staging
 from dsagent.engine.tree import Tree
 from dsagent.service.node import Node, new_id, step
 from dsagent.service.origins import Origin
-from dsagent.service.records import write_record
+from dsagent.service.records import seal_data, write_record
 
 
 def publish(
@@ -58,7 +58,7 @@ def publish(
             os.rename(staging.manifest, folder / "manifest")
             write_record(folder, version)
             os.rename(staging.data, folder / "data")
-            os.chmod(folder / "data", 0o555)  # not before: a read-only directory cannot be moved to another parent
+            seal_data(folder)
             step("record")
             decision.add(version)
             if shares and donor:

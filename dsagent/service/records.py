@@ -132,9 +132,20 @@ def reconcile(node: Node, decision: Decision) -> None:
         record = read_record(folder)
         if record is not None:
             log.info("found %s again in %s", record.version, folder)
+            seal_data(folder)  # its publisher may have been killed just before
             decision.add(record)
         elif not (folder / "data").exists():
             discard(node, folder)
+
+
+def seal_data(folder: Path) -> None:
+    """Makes `data` itself read-only. Only once it has its place: a read-only directory cannot be moved to another
+    parent. Raises NotPermitted.
+    """
+    try:
+        (folder / "data").chmod(0o555)
+    except OSError as error:
+        raise local_error("publish", str(folder), error) from error
 
 
 def discard(node: Node, folder: Path) -> None:
