@@ -40,7 +40,7 @@ class Batch:
     """A run of entries in path order.
 
     `entries` has None for each that must be read; those are in `unread`, and `known` has the earlier version's entry
-    at each one's path if it has the same type, size and executable bit.
+    at each one's path if it has the same type, size and executable bit. `resumed`: an earlier attempt read them.
     """
 
     group: Group | None = None
@@ -48,6 +48,7 @@ class Batch:
     entries: list[Entry | None] = field(default_factory=list)
     unread: list[Stamp] = field(default_factory=list)
     known: list[Entry | None] = field(default_factory=list)
+    resumed: bool = False
 
     @property
     def known_contents(self) -> tuple[bytes, ...]:

@@ -143,7 +143,9 @@ class Fetch:
                 yield links, links.job(donor, self._into)
             contents = batch.known_contents
             job = Copy(listing.source.location, tuple(batch.unread), contents, self._into, self._journal)
-            yield batch, self._unless_done(job) if batch.unread else Finished([])
+            work = self._unless_done(job) if batch.unread else Finished([])
+            batch.resumed = isinstance(work, Finished)
+            yield batch, work
 
     def _make(self, tree: Tree, entry: Entry) -> None:
         try:
@@ -158,7 +160,8 @@ class Fetch:
     def _unless_done(self, job: Unpack | Copy) -> Job | Finished:
         digests = self._staging.done.get(job.key)
         if digests is None:
-            self.result.fetched_bytes += job.size
+            if isinstance(job, Unpack):
+                self.result.fetched_bytes += job.size
             return job
         self._crew.progress(job.size, len(job.files))
         return Finished(split_digests(digests))
@@ -174,6 +177,7 @@ class Fetch:
             else:
                 read.append(entry_of(stamp, content))
                 self.result.wrote(stamp.size)
+                self.result.fetched_bytes += 0 if batch.resumed else stamp.size
         if self._donor and same.entries:
             for tag, message in self._crew.in_order([(same, same.job(self._donor, self._into))], 1):
                 self._copy_missing(location, tag, message.value)

@@ -89,7 +89,8 @@ class Node:
     def prepare(self) -> None:
         """Makes the folders of the root; raises NotPermitted or InsufficientStorage."""
         try:
-            for folder in (self.versions, self.staging, self.trash, self.locks):
+            # The versions' folder last: where it is, the others are.
+            for folder in (self.staging, self.trash, self.locks, self.versions):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         except OSError as error:
             raise local_error("make", str(self.root), error) from error
