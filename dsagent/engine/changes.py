@@ -9,7 +9,7 @@ from dsagent.core.join import beside
 from dsagent.core.manifest import Manifest
 from dsagent.core.plan import Group
 from dsagent.core.ports import Store
-from dsagent.engine.manifests import read_entries, read_stamps
+from dsagent.engine.manifests import UNSETTLED, read_entries, read_stamps
 
 BATCH_ENTRIES = 10_000
 
@@ -26,6 +26,10 @@ class Known(NamedTuple):
         """Whether this is the stamp that the entry had."""
         _, kind, executable, size, _, _, _, _ = self.entry
         return (kind, executable, size, self.mtime_ns, self.token) == stamp[1:]
+
+    def may_have_had(self, stamp: Stamp) -> bool:
+        """Whether this is the stamp, or would be if it had not been too young to be kept: most likely unchanged."""
+        return self.had(stamp._replace(token=UNSETTLED)) or self.had(stamp)
 
 
 def known_entries(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:

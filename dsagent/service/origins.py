@@ -169,10 +169,10 @@ class SourceOrigin:
         return next((one for one in cached if one.version == version), None)
 
     def missing(self, donor: Donor) -> Iterator[Entry]:
-        """The files that must be read anew, as far as stamps tell."""
+        """The files that have changed, as far as stamps tell: what only may have does not evict another dataset."""
         known = known_entries(donor.store, donor.manifest, self.url)
         for stamp, old in beside(self._listing, known):
-            if stamp.kind == FILE and not (old and old.had(stamp)):
+            if stamp.kind == FILE and not (old and old.may_have_had(stamp)):
                 yield entry_of(stamp, b"")
 
     def fetch(self, fetch: Fetch) -> Manifest:
