@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         UsageError,
         WorkerDied,
     )
+    from dsagent.core.progress import Progress
     from dsagent.entrypoints.library import Cached, cache, pack, run
-    from dsagent.entrypoints.meters import Progress
     from dsagent.entrypoints.upkeep import (
         df,
         diff,
@@ -85,7 +85,7 @@ __all__ = [
 
 
 _HOME = dict.fromkeys(("Cached", "cache", "pack", "run"), "dsagent.entrypoints.library")
-_HOME["Progress"] = "dsagent.entrypoints.meters"
+_HOME["Progress"] = "dsagent.core.progress"
 
 if not TYPE_CHECKING:  # it would make any misspelt name look known
 

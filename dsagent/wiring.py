@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dsagent.adapters import linux
 from dsagent.adapters.directory import DirectorySource, DirectoryStore
+from dsagent.adapters.throttle import Throttle, ThrottledSource, ThrottledStore
 from dsagent.core.ports import Location, Source, Store
 from dsagent.core.space import Limits
 
@@ -17,23 +18,44 @@ MOST_WORKERS = 16
 
 
 class Wiring:
-    """Opens sources and stores by URL; each is opened once. The same here and in the workers."""
+    """Opens sources and stores by URL; each is opened once. The same here and in the workers.
 
-    def __init__(self) -> None:
+    What is read from them passes the throttle, if there is one. `keep=False` opens them anew each time: a process
+    that lives long would collect connections, and credentials.
+    """
+
+    def __init__(self, throttle: Throttle | None = None, keep: bool = True) -> None:
+        self._throttle = throttle
+        self._keep = keep
         self._sources: dict[Location, Source] = {}
         self._stores: dict[Location, Store] = {}
 
+    @property
+    def descriptor(self) -> int:
+        """What the workers' opener is made from: the throttle's descriptor, or -1."""
+        return self._throttle.descriptor if self._throttle else -1
+
     def source(self, location: Location) -> Source:
         """The source at a path or URL; raises UsageError for a protocol that is not installed."""
-        if location not in self._sources:
-            self._sources[location] = _open_source(location)
-        return self._sources[location]
+        source = self._sources.get(location)
+        if source is None:
+            source = _open_source(location)
+            if self._throttle:
+                source = ThrottledSource(source, self._throttle)
+            if self._keep:
+                self._sources[location] = source
+        return source
 
     def store(self, location: Location) -> Store:
         """The store at a path or URL; raises UsageError for a protocol that is not installed."""
-        if location not in self._stores:
-            self._stores[location] = _open_store(location)
-        return self._stores[location]
+        store = self._stores.get(location)
+        if store is None:
+            store = _open_store(location)
+            if self._throttle:
+                store = ThrottledStore(store, self._throttle)
+            if self._keep:
+                self._stores[location] = store
+        return store
 
     def local_store(self, folder: str) -> Store:
         """A folder of the root with a version's manifest; it is synced together with the version's data."""

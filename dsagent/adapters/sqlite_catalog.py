@@ -4,7 +4,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,13 @@ class SqliteCatalog:
         """See Catalog.engine."""
         return f"SQLite {sqlite3.sqlite_version}, journal mode {_journal_mode()}"
 
-    def versions(self) -> list[CachedVersion]:
+    def versions(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
         """See Catalog.versions."""
-        rows = self._read(f"SELECT {_COLUMNS} FROM versions ORDER BY published, id")  # noqa: S608 - our own constant
+        key = (dataset.namespace, dataset.name) if dataset else ()
+        where = "WHERE namespace = ? AND name = ?" if dataset else ""
+        rows = self._read(f"SELECT {_COLUMNS} FROM versions {where} ORDER BY published, id", key)  # noqa: S608 - constants
         if rows is None:
-            return self._on_disk()
+            return [version for version in self._on_disk() if dataset in (None, version.dataset)]
         return [version for row in rows if (version := self._version(row)) is not None]
 
     def reservations(self) -> list[Reservation]:
@@ -109,18 +111,18 @@ class SqliteCatalog:
             if not os.path.lexists(f"{self._versions}/{namespace}/{name}/{version_id}"):
                 connection.execute("DELETE FROM versions WHERE id = ?", (version_id,))
 
-    def _read(self, query: str) -> list[Row] | None:
+    def _read(self, query: str, parameters: Sequence[str] = ()) -> list[Row] | None:
         """The rows, or None if there is no catalog yet."""
         with self._converted("read"):
             if not self._exists():
                 return None
             try:
-                return self._query("rw", query)
+                return self._query("rw", query, parameters)
             except sqlite3.OperationalError:
                 if os.access(self._path.parent, os.W_OK):
                     raise
             # WAL needs files beside the catalog, which cannot be made here.
-            return self._query("ro&immutable=1", query)
+            return self._query("ro&immutable=1", query, parameters)
 
     def _exists(self) -> bool:
         try:
@@ -128,9 +130,9 @@ class SqliteCatalog:
         except OSError as error:
             raise local_error("read", str(self._path), error) from error
 
-    def _query(self, mode: str, query: str) -> list[Row] | None:
+    def _query(self, mode: str, query: str, parameters: Sequence[str]) -> list[Row] | None:
         with contextlib.closing(self._connect(mode)) as connection:
-            return None if self._is_new(connection) else _patiently(connection, query)
+            return None if self._is_new(connection) else _patiently(connection, query, parameters)
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"
@@ -256,12 +258,12 @@ def _journal_mode() -> str:
     return "wal" if sqlite3.sqlite_version_info >= _WAL_SINCE else "delete"
 
 
-def _patiently(connection: sqlite3.Connection, statement: str) -> list[Row]:
+def _patiently(connection: sqlite3.Connection, statement: str, parameters: Sequence[str] = ()) -> list[Row]:
     """All rows of a statement, which waits for others for up to WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            return connection.execute(statement).fetchall()
+            return connection.execute(statement, parameters).fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise

@@ -154,8 +154,8 @@ class Catalog(Protocol):
     def engine(self) -> str:
         """What keeps it, in words."""
 
-    def versions(self) -> list[CachedVersion]:
-        """All versions, oldest published first."""
+    def versions(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
+        """All versions, or all of one dataset, oldest published first."""
 
     def reservations(self) -> list[Reservation]:
         """All promises."""

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -27,6 +28,29 @@ from dsagent.core.ports import Location, Source, Store
 Progress = Callable[[int, int], None]
 """Takes bytes and files done since the last call; called from several threads."""
 
+
+class Gate(Protocol):
+    """Lets the crews of one process share its processors."""
+
+    def workers(self, most: int) -> int:
+        """How many workers, at least one, the crew should have now; it would like `most`."""
+
+    def slot(self) -> AbstractContextManager[None]:
+        """Waits until a job may run, and is left when it has."""
+
+
+class OpenGate:
+    """Lets every job run at once."""
+
+    def workers(self, most: int) -> int:
+        """See Gate.workers."""
+        return most
+
+    def slot(self) -> AbstractContextManager[None]:
+        """See Gate.slot."""
+        return contextlib.nullcontext()
+
+
 PROGRESS_SECONDS = 0.2
 PIPE_BYTES = 1 << 20
 
@@ -35,6 +59,10 @@ T = TypeVar("T")
 
 class Opener(Protocol):
     """Opens sources and stores by location; wiring has the implementation, the same here and in the workers."""
+
+    @property
+    def descriptor(self) -> int:
+        """A descriptor that the workers' opener is made from, -1 for none."""
 
     def source(self, location: Location) -> Source:
         """The source at `location`."""
@@ -126,24 +154,37 @@ class Crew:
     """A number of workers (0: jobs run in this process, in order, when their results are asked for).
 
     They are started by `start`, or by the first job. `inherit` are descriptors that each worker holds as long as it
-    lives: the lock of the flight it works for. Closing ends the workers at once, by SIGKILL: they own nothing that
-    needs an orderly end.
+    lives: the lock of the flight it works for. `gate` says how many workers there may be now, and when one may take
+    its next job. Closing ends the workers at once, by SIGKILL: they own nothing that needs an orderly end.
     """
 
-    def __init__(self, workers: int, opener: Opener, progress: Progress, inherit: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        workers: int,
+        opener: Opener,
+        progress: Progress,
+        inherit: Sequence[int] = (),
+        gate: Gate = OpenGate(),  # noqa: B008 - it has no state
+    ) -> None:
         self.progress = progress
+        self._gate = gate
         self._workers = workers if sys.executable else 0
         self._opener = opener
         self._inherit = inherit
         self._tasks: queue.Queue[_Task | None] = queue.Queue()
         self._closing = False
+        self._lock = threading.Lock()
+        self._alive = 0
         self._processes: list[subprocess.Popen[bytes]] = []
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Starts the workers, so that they load what they need while the work is still being planned."""
-        while len(self._processes) < self._workers:
-            process = _start(self._inherit)
+        wanted = self._gate.workers(self._workers) if self._workers else 0
+        while self._alive < wanted:
+            process = _start(self._inherit, self._opener.descriptor)
+            with self._lock:
+                self._alive += 1
             thread = threading.Thread(target=self._serve, args=(process,), daemon=True)
             self._processes.append(process)
             self._threads.append(thread)
@@ -161,18 +202,18 @@ class Crew:
         Yields (tag, part) for each part that a job sends and (tag, Result) at its end, in the order of the jobs.
         Raises what a job raised, and WorkerDied if a worker ends by itself.
         """
-        self.start()
         window: deque[tuple[T, Finished | _Task]] = deque()
         for tag, job in work:
+            self.start()
             if isinstance(job, Finished):
                 window.append((tag, job))
-            elif not self._processes:
+            elif not self._workers:
                 window.append((tag, self._perform(job)))
             else:
                 task = _Task(pickle.dumps(job, protocol=5))
                 self._tasks.put(task)
                 window.append((tag, task))
-            if len(window) >= ahead or not self._processes:
+            if len(window) >= ahead or not self._workers:
                 yield from _replies(*window.popleft())
         while window:
             yield from _replies(*window.popleft())
@@ -208,16 +249,28 @@ class Crew:
     def _serve(self, process: "subprocess.Popen[bytes]") -> None:
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         while (task := self._tasks.get()) is not None and not self._closing:
+            if self._is_one_too_many():
+                self._tasks.put(task)
+                process.kill()
+                return
             try:
-                stdin.write(task.data)
-                stdin.flush()
-                self._relay(stdout, task)
+                with self._gate.slot():
+                    stdin.write(task.data)
+                    stdin.flush()
+                    self._relay(stdout, task)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 self._reply(task, Failure(_died(process, error)))
                 return
             except Exception as error:  # noqa: BLE001 - of `progress`, which is the caller's: raised again there
                 self._reply(task, Failure(error))
                 return
+
+    def _is_one_too_many(self) -> bool:
+        with self._lock:
+            if self._alive <= max(1, self._gate.workers(self._workers)):
+                return False
+            self._alive -= 1
+            return True
 
     def _relay(self, stdout: IO[bytes], task: _Task) -> None:
         while True:
@@ -273,7 +326,7 @@ def serve_jobs(opener: Opener) -> None:
             send(Failure(error))
 
 
-def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
+def _start(inherit: Sequence[int], opener: int) -> "subprocess.Popen[bytes]":
     package_root = str(Path(__file__).resolve().parents[2])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")])),
@@ -286,11 +339,11 @@ def _start(inherit: Sequence[int]) -> "subprocess.Popen[bytes]":
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dsagent.entrypoints.worker", str(os.getpid())],
+            [sys.executable, "-P", "-m", "dsagent.entrypoints.worker", str(os.getpid()), str(opener)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            pass_fds=inherit,
+            pass_fds=[*inherit, *([opener] if opener >= 0 else [])],
             bufsize=1 << 20,
         )
     finally:

@@ -28,8 +28,9 @@ AHEAD = 64
 
 @dataclass(frozen=True)
 class Donor:
-    """A published version of the same dataset; unchanged files are hard-linked from its `data`."""
+    """The published version `id` of the same dataset; unchanged files are hard-linked from its `data`."""
 
+    id: str
     data: str
     store: Store
     manifest: Manifest

@@ -12,9 +12,10 @@ from types import TracebackType
 
 from dsagent.core.errors import UsageError
 from dsagent.core.ports import Location
+from dsagent.core.progress import Progress
 from dsagent.core.quantities import parse_size
 from dsagent.engine.pack import PackOptions
-from dsagent.entrypoints.meters import NoMeter, Progress, TickingMeter
+from dsagent.entrypoints.meters import NoMeter, TickingMeter
 from dsagent.entrypoints.notebook import NotebookBar, notebook_display
 from dsagent.service import pack as packing
 from dsagent.service import run as running

@@ -4,7 +4,7 @@ import html
 import sys
 from typing import Any
 
-from dsagent.entrypoints.meters import Progress
+from dsagent.core.progress import Progress
 
 
 def notebook_display() -> Any:

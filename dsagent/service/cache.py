@@ -3,8 +3,10 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from dsagent.core.datasets import check_version
 from dsagent.core.errors import DigestMismatch, NotCached, UsageError
@@ -22,7 +24,7 @@ from dsagent.service.pack import pack_cached
 from dsagent.service.publish import publish, renew_stamps
 from dsagent.service.recovery import recover
 from dsagent.service.results import CachePlan, CacheResult, Evicted, Outcome
-from dsagent.service.space import check_directories, headroom, reserve, room_for, shortage
+from dsagent.service.space import check_directories, headroom, is_promised, reserve, room_for, shortage
 
 
 @dataclass(frozen=True)
@@ -35,27 +37,45 @@ class _Present:
     evicted: Sequence[Evicted] = ()
 
 
+T = TypeVar("T")
+
+
 def cache(node: Node, request: CacheRequest) -> CacheResult:
     """Makes a dataset present, verified and read-only on this node.
 
     Raises SourceError, SourceChanged, BadStore, DigestMismatch, InsufficientStorage, NotPermitted, UsageError.
     """
+    result, lease = cache_and(node, request, partial(_lease, node, request))
+    return replace(result, lease=lease)
+
+
+def cache_and(node: Node, request: CacheRequest, take: Callable[[CachedVersion], T]) -> tuple[CacheResult, T]:
+    """Like `cache`; `take` leases the version, and raises NotCached if it was evicted before that."""
     started = time.perf_counter()
     recover(node)
     step("resolve")
     origin = resolve(node, request)
+    result, taken = bring(node, request, origin, take)
+    return replace(result, seconds=time.perf_counter() - started), taken
+
+
+def bring(
+    node: Node, request: CacheRequest, origin: Origin, take: Callable[[CachedVersion], T]
+) -> tuple[CacheResult, T]:
+    """Makes what the request's origin has present, and takes it as `take` does."""
+    started = time.perf_counter()
     while True:
         step("compare")
         cached = node.versions_of(origin.key)
         version = origin.hit(cached)
-        present = _Present(version) if version else _fly(node, origin, request, cached)
+        found = _Present(version) if version else _fly(node, origin, request, cached)
         try:
-            lease = _lease(node, request, present.version)
+            taken = take(found.version)
             if request.pack_to:
-                pack_cached(node, present.version, request.pack_to)
+                pack_cached(node, found.version, request.pack_to)
         except NotCached:  # evicted after it was found and before it was leased
             continue
-        return _result(node, origin, present, lease, time.perf_counter() - started)
+        return _result(node, origin, found, time.perf_counter() - started), taken
 
 
 def plan_cache(node: Node, request: CacheRequest) -> CachePlan:
@@ -71,7 +91,7 @@ def plan_cache(node: Node, request: CacheRequest) -> CachePlan:
     if not Space().covers(missing):
         plan = room_for(node, missing, [cached[0].id] if cached else [])
         if not plan.enough:
-            raise shortage(node, str(origin.key), need, plan)
+            raise shortage(node, str(origin.key), need.scaled(HEADROOM), plan, headroom(node))
         evicted = [Evicted(str(v.dataset), v.version, v.allocated.bytes) for v in plan.versions]
     outcome: Outcome = "updated" if cached else "fetched"
     files, size, goal = origin.totals.files, origin.totals.bytes, need.scaled(HEADROOM).bytes
@@ -105,7 +125,9 @@ def _fetch(
     disk = node.disk.measure()
     check_directories(disk, origin.totals, str(origin.key))
     need = _need(node, origin, donor, disk.block)
-    evicted = reserve(node, flying.id, need, str(origin.key), [cached[0].id] if donor else [])
+    evicted: list[Evicted] = []
+    if not is_promised(node, flying.id, need):
+        evicted = reserve(node, {flying.id: need}, str(origin.key), [cached[0].id] if donor else [])
     step("stage")
     _clear_older(node, flying.id)
     staging = Staging(node.staging / flying.id, node.mount_token(str(node.root)))
@@ -137,9 +159,16 @@ def _clear_older(node: Node, flight: str) -> None:
 def _need(node: Node, origin: Origin, donor: Donor | None, block: int) -> Space:
     """What to promise: the exact need beside a donor takes a reading of both, so only where space is short."""
     whole = new_space(origin, None, block)
-    if donor is None or headroom(node).covers(whole.scaled(HEADROOM)):
+    if donor is None or headroom(node, (origin.flight,)).covers(whole.scaled(HEADROOM)):
         return whole
     return new_space(origin, donor, block)
+
+
+def needed(node: Node, origin: Origin) -> tuple[Space, list[str]]:
+    """What a flight will be promised, and the ids of the versions that it links from."""
+    block = node.disk.measure().block
+    with _held_donor(node, node.versions_of(origin.key)) as donor:
+        return _need(node, origin, donor, block), [donor.id] if donor else []
 
 
 def _arrived(before: Sequence[CachedVersion], now: Sequence[CachedVersion], origin: Origin) -> CachedVersion | None:
@@ -165,7 +194,7 @@ def _donor(node: Node, cached: Sequence[CachedVersion]) -> Donor | None:
     if not cached:
         return None
     store = node.manifest_store(cached[0])
-    return Donor(str(node.data(cached[0])), store, read_manifest(store, cached[0].version))
+    return Donor(cached[0].id, str(node.data(cached[0])), store, read_manifest(store, cached[0].version))
 
 
 @contextlib.contextmanager
@@ -192,7 +221,12 @@ def _lease(node: Node, request: CacheRequest, version: CachedVersion) -> str:
     return add_lease(node, version, request.lease_owner, request.lease_seconds).id
 
 
-def _result(node: Node, origin: Origin, present: _Present, lease: str, seconds: float) -> CacheResult:
+def present(node: Node, origin: Origin, version: CachedVersion) -> CacheResult:
+    """The result of a request whose version is here already."""
+    return _result(node, origin, _Present(version), 0.0)
+
+
+def _result(node: Node, origin: Origin, present: _Present, seconds: float) -> CacheResult:
     version, fetched = present.version, present.fetched
     node.used_now(version)
     return CacheResult(
@@ -206,6 +240,6 @@ def _result(node: Node, origin: Origin, present: _Present, lease: str, seconds: 
         reused_files=fetched.reused_files,
         evicted=present.evicted,
         skipped_special=origin.skipped_special,
-        lease=lease,
+        lease="",
         seconds=seconds,
     )

@@ -49,7 +49,7 @@ def evict_need(node: Node, size: int, dry_run: bool) -> EvictResult:
         space.drop_dead(node, decision)
     while True:
         with node.catalog.decide() as decision:
-            abandoned = not _is_free(node, size) and space.clear_abandoned(node, "")
+            abandoned = not _is_free(node, size) and space.clear_abandoned(node, ())
             plan = Plan((), Space(), enough=True) if abandoned else _plan(node, size)
             remove(node, decision, plan.versions)
         empty_trash(node)

@@ -52,7 +52,7 @@ def flight(node: Node, flight_id: str, subject: str, totals: Totals) -> Iterator
         if waited:
             node.meter.stop()
         meter = FlightMeter(node, flight_id)
-        with Crew(0 if small else node.workers, node.open, meter.advance, inherit=(fd,)) as crew:
+        with Crew(0 if small else node.workers, node.open, meter.advance, (fd,), node.gate) as crew:
             if not waited:
                 crew.start()
             yield Flight(flight_id, crew, waited)

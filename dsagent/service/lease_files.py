@@ -1,4 +1,4 @@
-"""The files of leases, `locks/lease-<version id>.<lease id>`, and the entries of `pods/` that count as leases."""
+"""The files of leases, `locks/lease-<version id>.<lease id>`."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from dsagent.core.datasets import DatasetKey
 from dsagent.core.errors import BadStore, local_error
 from dsagent.core.sealed import seal, unseal
 from dsagent.engine.tree import write_all
@@ -18,16 +17,15 @@ from dsagent.service.results import LeaseInfo
 _PREFIX = "lease-"
 _MAGIC = "dsagent-lease"
 _FIELDS = frozenset({"dataset", "version", "owner", "expires"})
-_PODS = "pods"
 
 
 @dataclass(frozen=True)
 class LeaseFile:
-    """A lease's file and what it says; `pods` entries have no file."""
+    """A lease's file and what it says."""
 
     version_id: str
     info: LeaseInfo
-    path: Path | None = None
+    path: Path
 
 
 def written(node: Node) -> Iterator[LeaseFile]:
@@ -68,19 +66,6 @@ def probing(node: Node) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def pods(node: Node) -> Iterator[LeaseFile]:
-    """Each entry `pods/<uid>/<name>` that leads to a version."""
-    for path in sorted(node.root.glob(f"{_PODS}/*/*")):
-        with contextlib.suppress(OSError, ValueError):
-            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
-            if len(parts) >= 3:
-                key = DatasetKey(parts[0], parts[1])
-                yield LeaseFile(
-                    parts[2],
-                    LeaseInfo(f"{_PODS}/{path.parent.name}", f"pod {path.parent.name}", str(key), "", None),
-                )
 
 
 def write(node: Node, version_id: str, info: LeaseInfo) -> int:

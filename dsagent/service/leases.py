@@ -1,4 +1,4 @@
-"""Who uses which version. A lease is a file `locks/lease-<version id>.<lease id>` and nothing else.
+"""Who uses which version. A lease is a file `locks/lease-<version id>.<lease id>`, or a task's link (pods.py).
 
 A lease of a process is alive as long as any process holds a shared flock on its file; the kernel ends that
 when the last of them ends. Any other lease is alive until the time written in it. The file of a dead lease is
@@ -15,7 +15,8 @@ from pathlib import Path
 from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
 from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.ports import CachedVersion
-from dsagent.service.lease_files import LeaseFile, pods, probing, write, written
+from dsagent.service import pods
+from dsagent.service.lease_files import LeaseFile, probing, write, written
 from dsagent.service.node import Node, is_free, new_id
 from dsagent.service.results import LeaseInfo
 
@@ -120,8 +121,11 @@ def leases_by_version(node: Node) -> dict[str, list[LeaseInfo]]:
     """The living leases on each version, by the version's id; versions without one are left out."""
     found: dict[str, list[LeaseInfo]] = {}
     with probing(node):
-        for lease in [*_living(node), *pods(node)]:
+        for lease in _living(node):
             found.setdefault(lease.version_id, []).append(lease.info)
+    for path, dataset, version_id in pods.links(node):
+        task = path.parent.name
+        found.setdefault(version_id, []).append(LeaseInfo(f"pods/{task}", f"task {task}", str(dataset), "", None))
     return found
 
 
@@ -162,8 +166,7 @@ def _end(node: Node, lease: LeaseFile, used: datetime) -> None:
 
 
 def _unlink(lease: LeaseFile) -> None:
-    if lease.path is not None:
-        lease.path.unlink(missing_ok=True)
+    lease.path.unlink(missing_ok=True)
 
 
 def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
@@ -195,8 +198,6 @@ def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
 def _living(node: Node) -> Iterator[LeaseFile]:
     now = node.clock.now()
     for lease in written(node):
-        if lease.path is None:
-            continue
         if lease.info.expires > now if lease.info.expires is not None else not is_free(lease.path):
             yield lease
 

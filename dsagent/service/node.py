@@ -17,7 +17,7 @@ from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
 from dsagent.core.errors import NotCached, local_error
 from dsagent.core.ports import CachedVersion, Catalog, Clock, DiskSpace, Store
 from dsagent.core.space import Limits
-from dsagent.engine.crew import Opener
+from dsagent.engine.crew import Gate, Opener, OpenGate
 
 log = logging.getLogger("dsagent")
 
@@ -61,6 +61,7 @@ class Node:
     workers: int
     mount_token: Callable[[str], str]
     sync: Callable[[str], None]
+    gate: Gate = OpenGate()  # noqa: RUF009 - it has no state
 
     @property
     def versions(self) -> Path:
@@ -82,9 +83,18 @@ class Node:
         """The folder of locks and leases."""
         return self.root / "locks"
 
+    @property
+    def pods(self) -> Path:
+        """The folder of what tasks use."""
+        return self.root / "pods"
+
     def lock(self, flight: str) -> Path:
         """The lock file of a flight."""
         return self.locks / f"flight-{flight}"
+
+    def admission(self, flight: str) -> Path:
+        """The lock file of a flight that was promised its space and has not begun."""
+        return self.locks / f"admitted-{flight}"
 
     def prepare(self) -> None:
         """Makes the folders of the root; raises NotPermitted or InsufficientStorage."""
@@ -107,9 +117,11 @@ class Node:
         """A version's manifest, shards and stamps."""
         return self.open.local_store(str(self.folder(version) / "manifest"))
 
-    def shown(self) -> list[CachedVersion]:
-        """The versions whose bytes are sure, oldest published first: synced, or written through the present mount."""
-        versions = self.catalog.versions()
+    def shown(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
+        """The versions, of all datasets or of one, whose bytes are sure, oldest published first: synced, or written
+        through the present mount.
+        """
+        versions = self.catalog.versions(dataset)
         if all(version.synced for version in versions):
             return versions
         mount = self.mount_token(str(self.root))
@@ -117,7 +129,7 @@ class Node:
 
     def versions_of(self, dataset: DatasetKey) -> list[CachedVersion]:
         """The versions of a dataset that are sure, newest published first."""
-        return [version for version in reversed(self.shown()) if version.dataset == dataset]
+        return list(reversed(self.shown(dataset)))
 
     def find(self, reference: str) -> CachedVersion:
         """The version that `name` (its newest) or `name@version` means; raises NotCached."""

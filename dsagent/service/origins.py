@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from dsagent.core.datasets import DatasetKey, check_version, dataset_key, name_from_source, version_text
+from dsagent.core.datasets import (
+    LOCAL_NAMESPACE,
+    DatasetKey,
+    check_version,
+    dataset_key,
+    name_from_source,
+    version_text,
+)
 from dsagent.core.digest import TreeDigest
 from dsagent.core.entries import FILE, Entry
 from dsagent.core.errors import NotCached
@@ -41,6 +48,7 @@ class CacheRequest:
     lease_owner: str | None = None
     lease_seconds: float = 7200
     skip_special: bool = False
+    namespace: str = LOCAL_NAMESPACE
 
 
 def store_dataset(open_: Opener, location: Location) -> str | None:
@@ -61,7 +69,7 @@ class PackedOrigin:
     """A version of a store."""
 
     def __init__(self, store: Store, dataset: str, request: CacheRequest) -> None:
-        self.key: DatasetKey = dataset_key(request.name or dataset)
+        self.key: DatasetKey = dataset_key(request.name or dataset, request.namespace)
         self.url = store.location.url
         self.fingerprint = ""
         self.skipped_special = 0
@@ -73,6 +81,10 @@ class PackedOrigin:
     def flight(self) -> str:
         """The id of the flight that brings it."""
         return flight_id(self.key, self.version)
+
+    def prove(self) -> None:
+        """Reads the version's manifest with the asker's own credentials; raises NotPermitted, BadStore, NotCached."""
+        _ = self.manifest
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -118,12 +130,17 @@ class SourceOrigin:
     """An unpacked source."""
 
     def __init__(self, source: Source, request: CacheRequest) -> None:
-        self.key: DatasetKey = dataset_key(request.name or name_from_source(source.location.url))
+        self.key: DatasetKey = dataset_key(request.name or name_from_source(source.location.url), request.namespace)
         self.url = source.location.url
         self._check = request.check
         self.version = request.version or ""
         self._source = source
         self._skip_special = request.skip_special
+
+    def prove(self) -> None:
+        """Lists the source, or its beginning, with the asker's own credentials; raises NotPermitted, SourceError."""
+        if "_listing" not in self.__dict__:
+            next(self._source.scan([]), None)
 
     @cached_property
     def _listing(self) -> Listing:

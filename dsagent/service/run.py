@@ -8,7 +8,7 @@ from dsagent.contract import ENV_DATASET_PREFIX
 from dsagent.core.datasets import is_name
 from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.ports import CachedVersion, Location
-from dsagent.service.cache import cache
+from dsagent.service.cache import cache_and
 from dsagent.service.leases import ProcessLease, hold
 from dsagent.service.node import Node, step
 from dsagent.service.origins import CacheRequest
@@ -25,13 +25,7 @@ class Held(NamedTuple):
 
 def cache_and_hold(node: Node, request: CacheRequest, owner: str) -> tuple[CacheResult, ProcessLease]:
     """Like `cache`, with a lease of this process on the result."""
-    while True:
-        result = cache(node, request)
-        try:
-            version = node.find(f"{result.dataset}@{result.version}")
-            return result, hold(node, version, owner)
-        except NotCached:  # evicted before it was leased
-            continue
+    return cache_and(node, request, lambda version: hold(node, version, owner))
 
 
 def find_or_cache(node: Node, wanted: str, options: tuple[tuple[str, str], ...], owner: str) -> Held:

@@ -1,7 +1,7 @@
 """Making room: the ledger of promises, and eviction when a new dataset does not fit."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from dsagent.core.errors import InsufficientStorage
@@ -16,39 +16,41 @@ from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove
 from dsagent.service.results import Evicted
 
 
-def reserve(node: Node, flight: str, need: Space, subject: str, keep: Sequence[str]) -> list[Evicted]:
-    """Promises `need` to a flight, after evicting what must go so that 1.2 times as much fits.
+def reserve(node: Node, needs: Mapping[str, Space], subject: str, keep: Collection[str]) -> list[Evicted]:
+    """Promises each flight its need, all or none, after evicting what must go so that 1.2 times as much fits.
 
-    Versions with an id in `keep` stay. Space counts as free when it is: what was evicted is deleted before the
-    promise. Raises InsufficientStorage with the numbers, and evicts nothing, if even all unused versions are not
-    enough.
+    A promise that one of the flights has already is replaced. Versions with an id in `keep` stay. Space counts as
+    free when it is: what was evicted is deleted before the promise. Raises InsufficientStorage with the numbers, and
+    evicts nothing, if even all unused versions are not enough.
     """
     with node.catalog.decide() as decision:  # on its own: what a decision writes is read only after its end
         drop_dead(node, decision)
-        decision.release(flight)  # its lock is ours: the promise is a killed attempt's
+    goal = sum(needs.values(), Space()).scaled(HEADROOM)
     evicted: list[Evicted] = []
     while True:
         with node.catalog.decide() as decision:
-            missing = need.scaled(HEADROOM) - headroom(node)
+            missing = goal - headroom(node, needs)
             if not Space().covers(missing):
-                missing = need.scaled(HEADROOM) - headroom(node, left_by_attempts(node, flight))
+                staged = sum((left_by_attempts(node, flight) for flight in needs), Space())
+                missing = goal - headroom(node, needs, staged)
             if Space().covers(missing):
-                decision.reserve(Reservation(flight, need))
+                for flight, need in needs.items():
+                    decision.reserve(Reservation(flight, need))
                 return evicted
             step("evict")
-            if not clear_abandoned(node, flight):
+            if not clear_abandoned(node, needs):
                 made = room_for(node, missing, keep)
                 if not made.enough:
-                    raise shortage(node, subject, need, made)
+                    raise shortage(node, subject, goal, made, headroom(node, needs))
                 remove(node, decision, made.versions)
                 evicted += [Evicted(str(v.dataset), v.version, v.allocated.bytes) for v in made.versions]
         empty_trash(node)
 
 
-def headroom(node: Node, staged: Space = Space()) -> Space:  # noqa: B008 - it is frozen
-    """What may be promised now; `staged` is what the asking flight has on the disk already."""
+def headroom(node: Node, asking: Collection[str] = (), staged: Space = Space()) -> Space:  # noqa: B008 - it is frozen
+    """What may be promised now to the flights `asking`, which have `staged` on the disk already."""
     used = sum((version.allocated for version in node.catalog.versions()), Space())
-    promises = node.catalog.reservations()
+    promises = [promise for promise in node.catalog.reservations() if promise.flight not in asking]
     reserved = sum((promise.space for promise in promises), Space())
     disk = node.disk.measure()
     # What a flight has behind it lies on the disk, or was not needed: of its promise that part is not to be kept free.
@@ -57,19 +59,18 @@ def headroom(node: Node, staged: Space = Space()) -> Space:  # noqa: B008 - it i
     return available(replace(disk, free=disk.free + staged), node.limits, used, reserved)
 
 
-def room_for(node: Node, missing: Space, keep: Sequence[str]) -> Plan:
+def room_for(node: Node, missing: Space, keep: Collection[str]) -> Plan:
     """The eviction that would free `missing`."""
     leased = leased_versions(node)
     candidates = [v for v in node.catalog.versions() if v.id not in leased and v.id not in keep]
     return plan(missing, candidates, Freed(node))
 
 
-def shortage(node: Node, subject: str, need: Space, made: Plan) -> InsufficientStorage:
-    """The error for a dataset that cannot fit, with what there is."""
+def shortage(node: Node, subject: str, goal: Space, made: Plan, free: Space) -> InsufficientStorage:
+    """The error for what cannot fit: 1.2 times its size is `goal`, and `free` may still be used."""
     leased = leased_versions(node)
     held = sum((v.allocated for v in node.catalog.versions() if v.id in leased), Space())
     reserved = sum((reservation.space for reservation in node.catalog.reservations()), Space())
-    free, goal = headroom(node), need.scaled(HEADROOM)
     return InsufficientStorage(
         "cache",
         subject,
@@ -92,18 +93,34 @@ def check_directories(disk: Disk, totals: Totals, subject: str) -> None:
         )
 
 
+def is_promised(node: Node, flight: str, need: Space) -> bool:
+    """Whether the flight was promised at least so much when it was admitted."""
+    if is_free(node.admission(flight)):
+        return False
+    return any(promise.flight == flight and promise.space.covers(need) for promise in node.catalog.reservations())
+
+
+def could_fit(node: Node, needs: Mapping[str, Space]) -> bool:
+    """Whether the flights' needs would fit 1.2 times if everything that is here could be evicted, leased or not."""
+    flights = [promise.flight for promise in node.catalog.reservations()]
+    staged = sum((told(node, flight) for flight in flights), Space())
+    everything = sum((version.allocated for version in node.catalog.versions()), Space())
+    goal = sum(needs.values(), Space()).scaled(HEADROOM)
+    return (headroom(node, flights, staged) + everything).covers(goal)
+
+
 def drop_dead(node: Node, decision: Decision) -> None:
     """Drops what was promised to flights that were killed; readers see it after the decision's end."""
     for reservation in node.catalog.reservations():
-        if is_free(node.lock(reservation.flight)):
+        if is_free(node.lock(reservation.flight)) and is_free(node.admission(reservation.flight)):
             decision.release(reservation.flight)
 
 
-def clear_abandoned(node: Node, flight: str) -> bool:
-    """Inside a decision: moves what killed flights but `flight` left into the trash; whether there was any."""
+def clear_abandoned(node: Node, keep: Collection[str]) -> bool:
+    """Inside a decision: moves what killed flights but those in `keep` left into the trash; whether there was any."""
     found = False
     for folder in os.listdir(node.staging):
-        if folder != flight and is_free(node.lock(folder)):
+        if folder not in keep and is_free(node.lock(folder)):
             os.rename(node.staging / folder, node.trash / new_id())
             found = True
     return found

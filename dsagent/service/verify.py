@@ -96,7 +96,7 @@ class _Repair:
         with held(node.lock(self._flight), waiting=lambda: time.sleep(0.1)) as fd:
             wanted = self._recorded({one.path for one in bad})
             need = Space(sum(rounded(entry.size) for entry in wanted), len(wanted))
-            reserve(node, self._flight, need, str(self._version.dataset), [self._version.id])
+            reserve(node, {self._flight: need}, str(self._version.dataset), [self._version.id])
             staging = Staging(node.staging / self._flight, node.mount_token(str(node.root)))
             try:
                 make_parents(str(staging.data), wanted)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
+from dsagent.core.datasets import DatasetKey
 from dsagent.core.ports import CachedVersion, Decision, Reservation
 from dsagent.core.space import Disk, Space
 
@@ -43,8 +44,9 @@ class MemoryCatalog:
         self._lock = threading.Lock()
         self._decider: int | None = None
 
-    def versions(self) -> list[CachedVersion]:
-        return sorted(self._state.versions.values(), key=lambda version: (version.published, version.id))
+    def versions(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
+        found = [version for version in self._state.versions.values() if dataset in (None, version.dataset)]
+        return sorted(found, key=lambda version: (version.published, version.id))
 
     def reservations(self) -> list[Reservation]:
         return [self._state.reservations[flight] for flight in sorted(self._state.reservations)]

@@ -417,7 +417,7 @@ def test_a_pod_counts_as_a_lease_even_if_the_catalog_is_lost(timed: Node) -> Non
     pod.mkdir(parents=True)
     (pod / "imgs").symlink_to(f"../../versions/_local/imgs/{version.id}")
     (timed.root / "catalog.sqlite").unlink()
-    assert [(info.owner, info.dataset) for info in leases.list_leases(timed)] == [("pod 0f3c-uid", "imgs")]
+    assert [(info.owner, info.dataset) for info in leases.list_leases(timed)] == [("task 0f3c-uid", "imgs")]
     with pytest.raises(InUse):
         evict(timed, "imgs", force=True, dry_run=False)
     (pod / "imgs").unlink()

@@ -120,10 +120,10 @@ class Cache(RuleBasedStateMachine):
         expected = [] if Space().covers(missing) else self.model.to_evict(missing, self._longest_unused_first())
         if expected is None:
             with pytest.raises(InsufficientStorage):
-                space.reserve(self.node, flight, need, "imgs", ())
+                space.reserve(self.node, {flight: need}, "imgs", ())
             lock.close()
             return "none"
-        evicted = space.reserve(self.node, flight, need, "imgs", ())
+        evicted = space.reserve(self.node, {flight: need}, "imgs", ())
         assert [one.version for one in evicted] == [self.model.versions[one].version for one in expected]
         self._forget(expected)
         self.model.promises[flight] = need

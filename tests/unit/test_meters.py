@@ -5,7 +5,8 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsagent.entrypoints.meters import Progress, TickingMeter
+from dsagent.core.progress import Progress
+from dsagent.entrypoints.meters import TickingMeter
 
 NEVER = 3600.0
 

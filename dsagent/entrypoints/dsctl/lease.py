@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from dsagent.core.quantities import parse_duration
+from dsagent.entrypoints.documents import rfc3339
 from dsagent.entrypoints.dsctl.options import example
-from dsagent.entrypoints.dsctl.render import View, pairs, rfc3339, short, table
+from dsagent.entrypoints.dsctl.render import View, pairs, short, table
 from dsagent.entrypoints.dsctl.session import Session
 from dsagent.service.results import LeaseInfo
 

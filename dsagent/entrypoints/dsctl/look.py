@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from dsagent.core.quantities import human_count, human_size
+from dsagent.entrypoints.documents import as_document
 from dsagent.entrypoints.dsctl.options import StorageOption, example
-from dsagent.entrypoints.dsctl.render import Output, View, ago, as_document, pairs, short, table
+from dsagent.entrypoints.dsctl.render import Output, View, ago, pairs, short, table
 from dsagent.entrypoints.dsctl.session import Session, location
 from dsagent.service.results import CachedInfo, DiffResult, DiskInfo, LeaseInfo, StoredInfo
 

@@ -5,8 +5,9 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from dsagent.core.progress import Progress
 from dsagent.entrypoints.dsctl.render import say
-from dsagent.entrypoints.meters import NoMeter, Progress, TickingMeter
+from dsagent.entrypoints.meters import NoMeter, TickingMeter
 from dsagent.service.node import Meter
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What lives between requests: tasks, shared flights, fair shares, limits, events."""

@@ -1,0 +1,189 @@
+"""The agent's HTTP API, version 1: what requests carry and tasks show. Unknown fields are refused.
+
+Other answers are the results of the verbs, `dsagent.service.results`, as JSON. Sizes are bytes, rates bytes a second,
+times RFC 3339 in UTC. An error is an RFC 9457 problem with the fields of `dsagent.core.errors.Problem`.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+MAX_DATASETS = 64
+MAX_TEXT = 4096
+MAX_PAIRS = 32
+
+State = Literal["pending", "running", "ready", "failed"]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Label = Annotated[str, Field(max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$")]
+TaskId = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)]
+
+
+class Model(BaseModel):
+    """A request or an answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Owner(Model):
+    """Whose task it is: a pod, by namespace, name and UID, or a person."""
+
+    namespace: Label = "_local"
+    name: Label
+    uid: Label = ""
+
+
+class Options(Model):
+    """How a dataset is made present: the options of `dsctl cache`. `storage` opens the source and is no secret."""
+
+    check: Literal["fingerprint", "content", "never"] = "fingerprint"
+    replace_source: bool = False
+    skip_special: bool = False
+    pack_to: Text | None = None
+    storage: Annotated[dict[Label, Label], Field(max_length=MAX_PAIRS)] = {}
+
+
+class Place(Model):
+    """A source or store. `credentials` are write-only: they are held in memory and shown nowhere."""
+
+    source: Text
+    storage: Annotated[dict[Label, Label], Field(max_length=MAX_PAIRS)] = {}
+    credentials: Annotated[dict[Label, SecretStr], Field(max_length=MAX_PAIRS)] = {}
+
+
+class DatasetRequest(Model):
+    """One dataset of a task. `name` defaults to the store's, or to the source's last part."""
+
+    name: Label | None = None
+    source: Text
+    version: Label | None = None
+    options: Options = Options()
+    credentials: Annotated[dict[Label, SecretStr], Field(max_length=MAX_PAIRS)] = {}
+
+
+class TaskRequest(Model):
+    """All datasets of one pod. `keep_seconds`: how long they are kept once they are ready; None: until the task is
+    deleted. A prefetch waits for all who need their data now.
+    """
+
+    owner: Owner
+    datasets: Annotated[Sequence[DatasetRequest], Field(min_length=1, max_length=MAX_DATASETS)]
+    keep_seconds: Seconds | None = None
+    prefetch: bool = False
+
+
+class Problem(Model):
+    """An RFC 9457 problem."""
+
+    type: str
+    title: str
+    detail: str
+    action: str
+    subject: str
+    cause: str
+    hint: str
+    exit_code: int
+    paths: Sequence[str]
+
+
+class EvictedDataset(Model):
+    """A version that had to go."""
+
+    dataset: str
+    version: str
+    bytes: int
+
+
+class DatasetStatus(Model):
+    """Where one dataset of a task stands. `error` tells why it failed, or what a pending one waits for.
+
+    `bytes_total` and `files_total` are what is to be read, 0 as long as that is not known; from `outcome` on the
+    fields describe how it came here.
+    """
+
+    name: str
+    version: str | None
+    state: State
+    path: str | None
+    bytes_total: int
+    bytes_done: int
+    files_total: int
+    files_done: int
+    rate: float
+    eta_seconds: float | None
+    error: Problem | None
+    outcome: Literal["hit", "fetched", "updated"] | None
+    files: int
+    bytes: int
+    fetched_bytes: int
+    reused_files: int
+    skipped_special: int
+    evicted: Sequence[EvictedDataset]
+    seconds: float
+
+
+class TaskStatus(Model):
+    """A task. It is ready when all its datasets are, and failed when one of them is and none is under way."""
+
+    id: str
+    owner: Owner
+    state: State
+    prefetch: bool
+    datasets: Sequence[DatasetStatus]
+
+
+class PlanRequest(Model):
+    """Asks what a caching would do, without doing it."""
+
+    dataset: DatasetRequest
+
+
+class VerifyRequest(Model):
+    """Asks for a re-reading of `name` or `name@version`; `repair` fetches bad files anew."""
+
+    reference: Label
+    repair: bool = False
+    storage: Annotated[dict[Label, Label], Field(max_length=MAX_PAIRS)] = {}
+    credentials: Annotated[dict[Label, SecretStr], Field(max_length=MAX_PAIRS)] = {}
+
+
+class EvictRequest(Model):
+    """Asks for one dataset's eviction, or for as many as it takes until `need` bytes are free."""
+
+    reference: Label | None = None
+    need: Annotated[int, Field(gt=0, lt=1 << 60)] | None = None
+    force: bool = False
+    dry_run: bool = False
+
+
+class DiffRequest(Model):
+    """Asks by which files `b` differs from `a`; each is a cached dataset, a source or a store."""
+
+    a: Place
+    b: Place
+
+
+class LeaseRequest(Model):
+    """Asks for a lease on `name` or `name@version`: for `seconds`, or, if that is None, for a process of this
+    machine, which locks the file that the answer names and then confirms.
+    """
+
+    reference: Label
+    owner: Label
+    seconds: Seconds | None = 7200
+
+
+class RenewRequest(Model):
+    """Lets a lease end `seconds` from now; `owner` says whose, where a dataset has several."""
+
+    owner: Label | None = None
+    seconds: Seconds = 7200
+
+
+class LimitsRequest(Model):
+    """What may be changed while the agent runs. `bandwidth`: bytes a second from all sources together, 0 for no
+    limit.
+    """
+
+    bandwidth: Annotated[int, Field(ge=0, lt=1 << 60)]

@@ -1,0 +1,78 @@
+"""What each task uses: `pods/<task id>/<name>`, relative symlinks into `versions/`. One that leads there is a lease.
+
+For a pod the task's id is its UID, and kubelet mounts `pods/<uid>/<name>` into it. A link dangles until its dataset
+is ready.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from dsagent.core.datasets import DatasetKey
+from dsagent.core.errors import NotCached, local_error
+from dsagent.core.ports import CachedVersion
+from dsagent.service.node import Node
+
+_NOT_READY = "../not-ready"
+
+
+def links(node: Node) -> Iterator[tuple[Path, DatasetKey, str]]:
+    """Each link that leads to a version: its path, the dataset and the version's id."""
+    for path in sorted(node.pods.glob("*/*")):
+        with contextlib.suppress(OSError, ValueError):
+            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
+            if len(parts) >= 3:
+                yield path, DatasetKey(parts[0], parts[1]), parts[2]
+
+
+def announce(node: Node, task: str, name: str) -> None:
+    """Makes a task's link, dangling, unless it is there. Raises NotPermitted, InsufficientStorage."""
+    folder = node.pods / task
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(_NOT_READY, folder / name)
+    except OSError as error:
+        raise local_error("make", str(folder / name), error) from error
+
+
+def link(node: Node, version: CachedVersion, tasks: Collection[tuple[str, str]]) -> None:
+    """Leases a version to tasks, each with the name of its link: all of them, in one decision.
+
+    Raises NotCached if the version is not there any more, and NotPermitted, InsufficientStorage.
+    """
+    target = os.path.relpath(node.data(version), node.pods / "task")
+    with node.catalog.decide():
+        if not node.data(version).is_dir():
+            raise NotCached("lease", f"{version.dataset}@{version.version}", "it was evicted meanwhile")
+        for task, name in tasks:
+            folder = node.pods / task
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+                scratch = folder / f".{name}"
+                scratch.unlink(missing_ok=True)
+                os.symlink(target, scratch)
+                scratch.rename(folder / name)
+            except OSError as error:
+                raise local_error("make", str(folder / name), error) from error
+
+
+def linked(node: Node, task: str, name: str) -> bool:
+    """Whether a task's link leads to data."""
+    return (node.pods / task / name).is_dir()
+
+
+def unlink(node: Node, task: str) -> None:
+    """Ends all leases of a task; what it used was used until now. Raises NotPermitted."""
+    folder = node.pods / task
+    try:
+        for entry in os.listdir(folder):
+            with contextlib.suppress(OSError):  # only the order of eviction depends on it
+                os.utime((folder / entry).resolve(strict=True).parent)
+            (folder / entry).unlink()
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise local_error("remove", str(folder), error) from error
