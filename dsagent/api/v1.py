@@ -1,7 +1,7 @@
-"""The agent's HTTP API, version 1: what requests carry and tasks show. Unknown fields are refused.
+"""The agent's HTTP API, version 1: what requests carry. Unknown fields are refused.
 
-Other answers are the results of the verbs, `dsagent.service.results`, as JSON. Sizes are bytes, rates bytes a second,
-times RFC 3339 in UTC. An error is an RFC 9457 problem with the fields of `dsagent.core.errors.Problem`.
+Answers are `dsagent.core.tasks.TaskInfo` and the results of the verbs, `dsagent.service.results`, as JSON. Sizes are
+bytes, rates bytes a second, times RFC 3339 in UTC. An error is an RFC 9457 problem, `dsagent.core.errors.Problem`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ MAX_DATASETS = 64
 MAX_TEXT = 4096
 MAX_PAIRS = 32
 
-State = Literal["pending", "running", "ready", "failed"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Label = Annotated[str, Field(max_length=253, pattern=r"^[^\x00-\x1f\x7f]*$")]
 TaskId = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")]
@@ -71,66 +70,6 @@ class TaskRequest(Model):
     datasets: Annotated[Sequence[DatasetRequest], Field(min_length=1, max_length=MAX_DATASETS)]
     keep_seconds: Seconds | None = None
     prefetch: bool = False
-
-
-class Problem(Model):
-    """An RFC 9457 problem."""
-
-    type: str
-    title: str
-    detail: str
-    action: str
-    subject: str
-    cause: str
-    hint: str
-    exit_code: int
-    paths: Sequence[str]
-
-
-class EvictedDataset(Model):
-    """A version that had to go."""
-
-    dataset: str
-    version: str
-    bytes: int
-
-
-class DatasetStatus(Model):
-    """Where one dataset of a task stands. `error` tells why it failed, or what a pending one waits for.
-
-    `bytes_total` and `files_total` are what is to be read, 0 as long as that is not known; from `outcome` on the
-    fields describe how it came here.
-    """
-
-    name: str
-    version: str | None
-    state: State
-    path: str | None
-    bytes_total: int
-    bytes_done: int
-    files_total: int
-    files_done: int
-    rate: float
-    eta_seconds: float | None
-    error: Problem | None
-    outcome: Literal["hit", "fetched", "updated"] | None
-    files: int
-    bytes: int
-    fetched_bytes: int
-    reused_files: int
-    skipped_special: int
-    evicted: Sequence[EvictedDataset]
-    seconds: float
-
-
-class TaskStatus(Model):
-    """A task. It is ready when all its datasets are, and failed when one of them is and none is under way."""
-
-    id: str
-    owner: Owner
-    state: State
-    prefetch: bool
-    datasets: Sequence[DatasetStatus]
 
 
 class PlanRequest(Model):

@@ -1,0 +1,374 @@
+"""The agent: keeps tasks, and turns what they ask for into errands that tasks share."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from dsagent.agent.admission import Admission
+from dsagent.agent.errand import Brought, Errand
+from dsagent.agent.events import EventLog
+from dsagent.agent.gate import FairGate, Share
+from dsagent.agent.tasks import Part, Task, TaskFiles, TaskSpec, new_task
+from dsagent.core.errors import DsagentError, InUse, NotCached, NotPermitted
+from dsagent.core.ports import CachedVersion
+from dsagent.core.tasks import TaskInfo
+from dsagent.service import pods
+from dsagent.service.cache import bring, needed, present
+from dsagent.service.leases import ProcessLease, hold
+from dsagent.service.node import Node, log
+from dsagent.service.origins import CacheRequest, resolve
+from dsagent.service.recovery import recover
+from dsagent.service.results import CacheResult
+from dsagent.service.space import check_directories, drop_dead
+
+# A listing is good for those who ask within this time with the same credentials.
+FRESH_SECONDS = 5.0
+RESOLVERS = 8
+UPKEEP_SECONDS = 10.0
+OWNER = "agent"
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What all flights of the node share: jobs at once, and tasks whose data are brought at once."""
+
+    slots: int
+    tasks: int
+
+
+class Agent:
+    """All tasks of a node. Methods may be called from any thread; they raise DsagentError.
+
+    One lock guards all state; what takes time happens outside of it, in threads that report back.
+    """
+
+    def __init__(self, node: Node, shares: Shares, events: EventLog, trim: Callable[[], None]) -> None:
+        self.node = node
+        self.events = events
+        self._trim = trim
+        self._gate = FairGate(shares.slots)
+        self._files = TaskFiles(node.root / "tasks")
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._tasks: dict[str, Task] = {}
+        self._errands: dict[CacheRequest, Errand] = {}
+        self._resolvers = ThreadPoolExecutor(RESOLVERS, "resolve")
+        self._admission = Admission(node, shares.tasks, self._lock, self._tasks, self._fly, self._refuse)
+        self._flying: set[threading.Thread] = set()
+        self._closing = threading.Event()
+        self.recovered = False
+
+    def start(self) -> None:
+        """Brings the root into order, goes on with the tasks of before, and begins its upkeep."""
+        self.node.prepare()
+        recover(self.node)
+        for task in self._files.read():
+            self._tasks[task.spec.id] = task
+        self._admission.start()
+        for task in list(self._tasks.values()):
+            self._resume(task)
+        threading.Thread(target=self._keep_up, name="upkeep", daemon=True).start()
+        self.recovered = True
+
+    def put(self, spec: TaskSpec) -> TaskInfo:
+        """Begins a task, or finds it under way; one that failed, or waits for its credentials, begins anew.
+
+        Raises InUse if there is another task of this id.
+        """
+        with self._lock:
+            task = self._tasks.get(spec.id)
+            if task is not None and task.spec != spec:
+                raise InUse("put", f"the task {spec.id}", "it asks for other datasets already", "delete it first")
+            if task is None:
+                task = self._tasks[spec.id] = new_task(spec)
+            for part, wanted in zip(task.parts, spec.wanted, strict=True):
+                part.wanted = wanted
+            task.spec = spec
+        if any(part.errand is None and part.result is None for part in task.parts):
+            self._files.write(task)
+            self._begin(task)
+        return self._shown(task)
+
+    def settled(self, task_id: str, seconds: float) -> TaskInfo:
+        """The task, after waiting for up to `seconds` while it is pending."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._find(task_id).state != "pending", seconds)
+            return self._find(task_id).info()
+
+    def get(self, task_id: str) -> TaskInfo:
+        """The task; raises NotCached if there is none."""
+        with self._lock:
+            return self._find(task_id).info()
+
+    def tasks(self) -> list[TaskInfo]:
+        """All tasks."""
+        with self._lock:
+            return [task.info() for task in self._tasks.values()]
+
+    def delete(self, task_id: str) -> None:
+        """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached."""
+        with self._lock:
+            task = self._find(task_id)
+            del self._tasks[task_id]
+            for part in task.parts:
+                self._leave(part, task_id)
+            self._changed.notify_all()
+        self._files.remove(task_id)
+        pods.unlink(self.node, task_id)
+        self.events.add("deleted", {"id": task_id}, task_id, task.spec.owner)
+        self._admission.wake()
+
+    def wake(self) -> None:
+        """Lets tasks that wait for space try again: something may have been freed."""
+        self._admission.wake()
+
+    def running(self) -> int:
+        """How many flights are under way."""
+        with self._lock:
+            return len(self._flying)
+
+    def close(self, seconds: float) -> None:
+        """Lets flights under way end for up to `seconds`, then stops them; all that is unfinished is resumable."""
+        self._closing.set()
+        self._admission.close()
+        deadline = time.monotonic() + seconds
+        for thread in list(self._flying):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            for errand in self._errands.values():
+                errand.cancel()
+        for thread in list(self._flying):
+            thread.join(1.0)
+
+    def _find(self, task_id: str) -> Task:
+        if task_id not in self._tasks:
+            raise NotCached("find", f"the task {task_id}", "there is none", "see them with: dsctl tasks")
+        return self._tasks[task_id]
+
+    def _shown(self, task: Task) -> TaskInfo:
+        with self._lock:
+            return task.info()
+
+    def _resume(self, task: Task) -> None:
+        """Goes on with a task of an earlier run."""
+        for part in task.parts:
+            if part.result is not None and not pods.linked(self.node, task.spec.id, part.name):
+                part.result = None
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        """Finds or makes an errand for each part that has none."""
+        with self._lock:
+            for part in task.parts:
+                if part.result is not None or part.errand is not None:
+                    continue
+                part.failed, part.error = False, None
+                if part.wanted.secret and not part.wanted.credentials:
+                    part.error = NotPermitted(
+                        "open",
+                        part.wanted.request.source.url,
+                        "the agent was started anew and has no credentials any more",
+                        "ask again with them, as a waiting init container does by itself",
+                    )
+                    continue
+                part.errand = self._join(part.wanted.complete(), task)
+            self._tell(task)
+
+    def _join(self, request: CacheRequest, task: Task) -> Errand:
+        """Inside the lock: the errand for a request, a new one unless one is under way or was just done."""
+        errand = self._errands.get(request)
+        if errand is None or (errand.brought and not errand.is_recent(FRESH_SECONDS)):
+            errand = self._errands[request] = Errand(request, task.spec.prefetch)
+            self._resolvers.submit(self._resolve, errand)
+        elif errand.brought:
+            self._resolvers.submit(self._deliver_again, errand, errand.brought)
+        errand.prefetch = errand.prefetch and task.spec.prefetch
+        errand.tasks.add(task.spec.id)
+        return errand
+
+    def _leave(self, part: Part, task_id: str) -> None:
+        """Inside the lock: takes a task off its errand; one that nobody else needs is cancelled."""
+        errand, part.errand = part.errand, None
+        if errand is not None:
+            errand.tasks.discard(task_id)
+            if not errand.tasks and not errand.brought:
+                errand.cancel()
+                self._errands.pop(errand.request, None)
+
+    def _resolve(self, errand: Errand) -> None:
+        """Lists the source or reads the manifest: a hit is delivered, else the errand waits for its admission."""
+        with self._failing(errand):
+            origin = resolve(self.node, errand.request)
+            self._announce(errand, origin.key.name)
+            hit = origin.hit(self.node.versions_of(origin.key))
+            if hit is not None and not errand.request.pack_to:
+                origin.prove()
+                self._deliver(errand, Brought(hit, present(self.node, origin, hit)))
+                return
+            check_directories(self.node.disk.measure(), origin.totals, str(origin.key))
+            need, keep = needed(self.node, origin)
+            with self._lock:
+                errand.is_resolved(origin, need, keep)
+            self._admission.wake()
+
+    def _fly(self, errand: Errand) -> None:
+        """Begins an admitted errand's flight in a thread of its own."""
+        share = errand.share = self._gate.share(errand.prefetch)
+        thread = threading.Thread(target=self._bring, args=(errand, share), name="flight", daemon=True)
+        with self._lock:
+            self._flying.add(thread)
+            for task, _ in self._parts(errand):
+                self._tell(task)
+        thread.start()
+
+    def _bring(self, errand: Errand, share: Share) -> None:
+        try:
+            with self._failing(errand):
+                result, (version, lease) = self._carry(errand, share)
+                try:
+                    evicted = (*errand.evicted, *result.evicted)
+                    self._deliver(errand, Brought(version, replace(result, evicted=evicted)))
+                finally:
+                    lease.release()
+        finally:
+            errand.land()
+            with self._lock:
+                self._flying.discard(threading.current_thread())
+                last = not self._flying
+            self._admission.wake()
+            if last:
+                self._trim()
+
+    def _carry(self, errand: Errand, share: Share) -> tuple[CacheResult, tuple[CachedVersion, ProcessLease]]:
+        node = replace(self.node, meter=errand.meter, gate=share)
+        origin = errand.origin
+        if origin is None or time.monotonic() - errand.resolved > FRESH_SECONDS:
+            origin = resolve(node, errand.request)
+        return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
+
+    def _announce(self, errand: Errand, name: str) -> None:
+        """Makes the links that dangle until the data are there."""
+        with self._lock:
+            waiting = list(errand.tasks)
+        for task_id in waiting:
+            pods.announce(self.node, task_id, name)
+
+    def _deliver_again(self, errand: Errand, brought: Brought) -> None:
+        with self._failing(errand):
+            self._deliver(errand, brought)
+
+    def _deliver(self, errand: Errand, brought: Brought) -> None:
+        """Leases what an errand has brought to all that ask for it. What was evicted meanwhile is brought anew."""
+        name = brought.version.dataset.name
+        while True:
+            with self._lock:
+                waiting = self._parts(errand)
+                if not waiting:
+                    errand.settle(brought)
+                    return
+            try:
+                pods.link(self.node, brought.version, [(task.spec.id, name) for task, _ in waiting])
+            except NotCached:
+                self._again(errand)
+                return
+            for task, part in waiting:
+                self._finish(task, part, brought.result)
+
+    def _finish(self, task: Task, part: Part, result: CacheResult) -> None:
+        with self._lock:
+            gone = task.spec.id not in self._tasks
+            if not gone:
+                part.result, part.error, part.errand = result, None, None
+                if task.state == "ready" and task.spec.keep_seconds is not None:
+                    task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
+        if gone:
+            pods.unlink(self.node, task.spec.id)
+            return
+        self._files.write(task)
+        self._tell(task)
+
+    def _again(self, errand: Errand) -> None:
+        """What an errand found is gone: those who wait for it get a new one."""
+        with self._lock:
+            if self._errands.get(errand.request) is errand:
+                del self._errands[errand.request]
+            for task, part in self._parts(errand):
+                part.errand = self._join(errand.request, task)
+
+    def _refuse(self, task: Task, error: DsagentError, for_good: bool) -> None:
+        """There is no room for a task now, or never will be."""
+        with self._lock:
+            for part in task.parts:
+                if part.result is None:
+                    part.error = error
+                    if for_good:
+                        part.failed = True
+                        self._leave(part, task.spec.id)
+        self._tell(task)
+
+    @contextlib.contextmanager
+    def _failing(self, errand: Errand) -> Iterator[None]:
+        """Whatever ends an errand is told to all that wait for it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the thread's last word
+            self._fail(errand, _as_error(error))
+
+    def _fail(self, errand: Errand, error: DsagentError) -> None:
+        if self._closing.is_set():  # stopped, not failed: it goes on after the restart
+            return
+        with self._lock:
+            errand.phase, errand.origin = "failed", None
+            if self._errands.get(errand.request) is errand:
+                del self._errands[errand.request]
+            failed = self._parts(errand)
+            for _, part in failed:
+                part.error, part.failed, part.errand = error, True, None
+        for task, _ in failed:
+            log.warning("task %s: %s", task.spec.id, error)
+            self._tell(task)
+
+    def _parts(self, errand: Errand) -> list[tuple[Task, Part]]:
+        """Inside the lock: the parts of tasks that wait for an errand."""
+        tasks = [self._tasks[task_id] for task_id in errand.tasks if task_id in self._tasks]
+        return [(task, part) for task in tasks for part in task.parts if part.errand is errand]
+
+    def _tell(self, task: Task) -> None:
+        """Says that a task has changed."""
+        with self._changed:
+            info = task.info()
+            self._changed.notify_all()
+        self.events.add("task", info, info.id, info.owner)
+
+    def _keep_up(self) -> None:
+        while not self._closing.wait(UPKEEP_SECONDS):
+            try:
+                self._tidy()
+            except DsagentError as error:
+                log.warning("upkeep: %s", error)
+
+    def _tidy(self) -> None:
+        now = self.node.clock.now()
+        with self._lock:
+            over = [task.spec.id for task in self._tasks.values() if task.expires is not None and task.expires < now]
+            for request, errand in list(self._errands.items()):
+                if errand.brought and not errand.is_recent(FRESH_SECONDS):
+                    del self._errands[request]
+        for task_id in over:
+            with contextlib.suppress(NotCached):
+                self.delete(task_id)
+        recover(self.node)
+        with self.node.catalog.decide() as decision:
+            drop_dead(self.node, decision)
+
+
+def _as_error(error: Exception) -> DsagentError:
+    if isinstance(error, DsagentError):
+        return error
+    log.error("this is how it came about", exc_info=error)
+    cause = f"{type(error).__name__}: {error}"
+    return DsagentError("bring", "a dataset", cause, "this is a bug in dsagent; its log shows where it is")
