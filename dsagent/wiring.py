@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dsagent.adapters import linux
@@ -11,6 +12,7 @@ from dsagent.core.ports import Location, Source, Store
 from dsagent.core.space import Limits
 
 if TYPE_CHECKING:
+    from dsagent.agent.agent import Agent, Shares
     from dsagent.service.node import Meter, Node
     from dsagent.service.settings import Settings
 
@@ -114,6 +116,16 @@ def local_node(settings: "Settings", meter: "Meter") -> "Node":
         mount_token=linux.mount_token,
         sync=linux.sync_filesystem,
     )
+
+
+def local_agent(settings: "Settings", shares: "Shares", throttle: Throttle) -> "Agent":
+    """The agent of a root on this machine; raises UnfitRoot."""
+    from dsagent.agent.agent import Agent  # noqa: PLC0415 - workers start without it
+    from dsagent.agent.errand import ErrandMeter  # noqa: PLC0415 - likewise
+    from dsagent.agent.events import EventLog  # noqa: PLC0415 - likewise
+
+    node = replace(local_node(settings, ErrandMeter()), open=Wiring(throttle, keep=False))
+    return Agent(node, shares, EventLog(), linux.release_memory)
 
 
 def default_workers() -> int:

@@ -90,6 +90,9 @@ class Agent:
             task.spec = spec
         if any(part.errand is None and part.result is None for part in task.parts):
             self._files.write(task)
+            for wanted in spec.wanted:
+                if wanted.request.name:
+                    pods.announce(self.node, spec.id, wanted.request.name)
             self._begin(task)
         return self._shown(task)
 

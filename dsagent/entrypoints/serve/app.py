@@ -1,0 +1,55 @@
+"""The agent's HTTP app."""
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dsagent import __version__
+from dsagent.core.errors import UsageError
+from dsagent.entrypoints.serve import health, tasks
+from dsagent.entrypoints.serve.problems import answer, handle_problems
+from dsagent.entrypoints.serve.state import State
+
+MAX_BODY = 1 << 20
+
+
+def make_app(state: State | None) -> FastAPI:
+    """The app; without a state it can only tell what it offers."""
+    app = FastAPI(title="dsagent", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.shared = state
+    handle_problems(app)
+    for part in (health, tasks):
+        app.include_router(part.router)
+    app.add_middleware(BodyLimit)
+    return app
+
+
+class BodyLimit:
+    """Refuses requests with more than MAX_BODY bytes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, as long as it is small enough."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = bytearray()
+        message: Message = {"type": "http.request", "more_body": True}
+        while message["type"] == "http.request" and message.get("more_body"):
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY:
+                error = UsageError("read", scope["path"], f"the request has more than {MAX_BODY} bytes")
+                await answer(error, 413)(scope, receive, send)
+                return
+        given = False
+
+        async def whole() -> Message:
+            nonlocal given
+            if given or message["type"] != "http.request":
+                return message if not given else await receive()
+            given = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        await self._app(scope, whole, send)

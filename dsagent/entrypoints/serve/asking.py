@@ -1,0 +1,133 @@
+"""What a request may ask for: whose it is, which sources it may name, and how it becomes a task."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import Depends, Request
+from pydantic import SecretStr
+
+from dsagent.agent.tasks import TaskSpec, Wanted
+from dsagent.api.v1 import DatasetRequest, TaskRequest
+from dsagent.core.datasets import LOCAL_NAMESPACE
+from dsagent.core.errors import NotPermitted, UsageError
+from dsagent.core.ports import Location
+from dsagent.core.tasks import Owner
+from dsagent.entrypoints.serve.identity import Identity, identify
+from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable
+from dsagent.entrypoints.serve.state import State, state_of
+from dsagent.service.origins import CacheRequest
+
+# Options that open a source and are no secret; every other belongs to the credentials.
+STORAGE_OPTIONS = frozenset(
+    {
+        *("endpoint_url", "endpoint", "region", "allow_http", "skip_signature", "virtual_hosted_style_request"),
+        *("allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url", "profile"),
+        *("host", "port", "user", "use_https", "data_proxy"),
+    }
+)
+
+
+def asker(request: Request) -> Identity:
+    """Who asks; raises Unauthenticated."""
+    state = state_of(request)
+    client = request.client.host if request.client else ""
+    try:
+        identity = identify(request.headers.get("authorization"), client, state.verifier, state.peers)
+    except NotPermitted as error:
+        raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
+    if identity is None:
+        raise Unauthenticated("ask", "the agent", "there is no token", "send it as Authorization: Bearer TOKEN")
+    return identity
+
+
+def ready_asker(request: Request) -> Identity:
+    """Who asks an agent that is ready; raises Unauthenticated, Unavailable."""
+    identity = asker(request)
+    state = state_of(request)
+    if state.draining:
+        raise Unavailable("ask", "the agent", "it is ending", "ask again: the next one goes on")
+    if not state.agent.recovered:
+        raise Unavailable("ask", "the agent", "it is bringing its root into order", "ask again in a moment")
+    return identity
+
+
+def administrator(request: Request) -> Identity:
+    """Who asks, if they may do anything; raises Unauthenticated, Unavailable, NotPermitted."""
+    identity = ready_asker(request)
+    if not identity.is_administrator:
+        raise NotPermitted("do", f"{request.method} {request.url.path}", "it is for administrators", "ask one")
+    return identity
+
+
+Anyone = Annotated[Identity, Depends(ready_asker)]
+Administrator = Annotated[Identity, Depends(administrator)]
+
+
+def task_spec(task_id: str, request: TaskRequest, who: Identity, state: State) -> TaskSpec:
+    """The task that is asked for; raises NotPermitted if it is not the asker's to ask for, and UsageError."""
+    owner = Owner(request.owner.namespace, request.owner.name, request.owner.uid)
+    if not who.is_administrator and (owner.namespace, owner.uid, task_id) != (who.namespace, who.uid, who.uid):
+        raise NotPermitted(
+            "put", f"the task {task_id}", "it is not the asker's own", "a pod's task has its UID, and its namespace"
+        )
+    wanted = tuple(_wanted(one, owner.namespace, who, state) for one in request.datasets)
+    names = [one.request.name for one in wanted if one.request.name]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UsageError("put", f"the task {task_id}", f"it names {', '.join(sorted(twice))} twice")
+    return TaskSpec(task_id, owner, wanted, request.keep_seconds, request.prefetch)
+
+
+def _wanted(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
+    options = dataset.options
+    storage = checked_storage(options.storage)
+    source = place(dataset.source, storage, who, state)
+    request = CacheRequest(
+        source,
+        dataset.name,
+        dataset.version,
+        check=options.check,
+        replace_source=options.replace_source,
+        pack_to=place(options.pack_to, storage, who, state) if options.pack_to else None,
+        skip_special=options.skip_special,
+        namespace=namespace or LOCAL_NAMESPACE,
+    )
+    return Wanted(request, bool(dataset.credentials), revealed(dataset.credentials))
+
+
+def checked_storage(storage: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Storage options, if none may be a secret; raises UsageError."""
+    if secret := sorted(storage.keys() - STORAGE_OPTIONS):
+        raise UsageError("use", "storage", f"{', '.join(secret)} may be a secret", "send it as one of the credentials")
+    return tuple(sorted(storage.items()))
+
+
+def revealed(credentials: Mapping[str, SecretStr]) -> tuple[tuple[str, str], ...]:
+    """Credentials as sources take them."""
+    return tuple(sorted((name, secret.get_secret_value()) for name, secret in credentials.items()))
+
+
+def place(url: str, storage: Sequence[tuple[str, str]], who: Identity, state: State) -> Location:
+    """A source or store that the asker may name; raises NotPermitted."""
+    protocol, separator, path = url.partition("://")
+    if separator and protocol != "file":
+        if state.allowed_urls and not any(url == one or url.startswith(f"{one}/") for one in state.allowed_urls):
+            raise _refused(url)
+        return Location(url, tuple(storage))
+    path = path if separator else url
+    if not os.path.isabs(path):
+        raise UsageError("use", path, "the agent does not know from where it counts", "write the whole path")
+    if not state.allowed_folders:
+        if who.is_administrator and not state.allowed_urls:
+            return Location(path, tuple(storage))
+        raise _refused(url)
+    for folder in state.allowed_folders:
+        if path == folder or path.startswith(f"{folder}/"):
+            return Location(path, (*storage, ("beneath", folder)))
+    raise _refused(url)
+
+
+def _refused(url: str) -> NotPermitted:
+    return NotPermitted(
+        "read", url, "the agent's settings do not allow this source", "an administrator can allow it: --sources"
+    )

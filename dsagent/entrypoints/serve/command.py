@@ -1,0 +1,112 @@
+"""dsagent serve: the life of an agent."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from dsagent.adapters.throttle import Throttle
+from dsagent.agent.agent import Agent, Shares
+from dsagent.core.errors import InUse, local_error
+from dsagent.entrypoints.serve.app import make_app
+from dsagent.entrypoints.serve.hub import Hub
+from dsagent.entrypoints.serve.identity import NoTokens, TokenFile
+from dsagent.entrypoints.serve.logs import log_to_stderr
+from dsagent.entrypoints.serve.server import run, servers
+from dsagent.entrypoints.serve.settings import AgentSettings
+from dsagent.entrypoints.serve.state import State
+from dsagent.service.settings import Settings
+from dsagent.wiring import local_agent
+
+log = logging.getLogger("dsagent")
+
+# An agent that is draining still has the root: its successor waits for it.
+TAKEOVER_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+
+def serve(settings: AgentSettings) -> None:
+    """Serves until SIGTERM or SIGINT; raises UsageError, UnfitRoot, InUse."""
+    log_to_stderr(settings.log_format)
+    _allow_open_files()
+    throttle = Throttle()
+    throttle.rate = settings.bandwidth
+    verifier = TokenFile(settings.tokens) if settings.tokens else NoTokens()
+    base = Settings(settings.root, settings.capacity, settings.keep_free, settings.workers)
+    agent = local_agent(base, Shares(settings.slots, settings.tasks), throttle)
+    folders = tuple(one.rstrip("/") for one in settings.sources if "://" not in one)
+    urls = tuple(one.rstrip("/") for one in settings.sources if "://" in one)
+    peers = frozenset({0, *settings.peers})
+    state = State(agent, throttle, Hub(agent.events), verifier, peers, urls, folders)
+    with _holding(settings):
+        listening = servers(make_app(state), settings)
+        try:
+            asyncio.run(run(listening, partial(_begin, state), partial(_end, state, settings.drain)))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(settings.socket)
+
+
+def _begin(state: State) -> None:
+    state.hub.start()
+    threading.Thread(target=_recover, args=(state.agent,), name="recover", daemon=True).start()
+
+
+def _recover(agent: Agent) -> None:
+    try:
+        agent.start()
+        log.info("ready: %d tasks", len(agent.tasks()))
+    except Exception:
+        log.exception("the root cannot be brought into order; the agent ends")
+        os._exit(1)
+
+
+async def _end(state: State, seconds: float) -> None:
+    log.info("draining for up to %g s", seconds)
+    state.draining = True
+    state.hub.close()
+    await asyncio.to_thread(state.agent.close, seconds)
+
+
+def _allow_open_files() -> None:
+    """Many clients wait at once, each with a connection."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def _holding(settings: AgentSettings) -> Iterator[None]:
+    """Holds `locks/agent`, in which others find the agent; raises InUse while another one does."""
+    path = Path(settings.root) / "locks" / "agent"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise local_error("make", str(path), error) from error
+    deadline = time.monotonic() + TAKEOVER_SECONDS
+    try:
+        while not _locked(fd):
+            if time.monotonic() > deadline:
+                raise InUse("serve", str(settings.root), "another agent holds it", "stop that one first")
+            time.sleep(POLL_SECONDS)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps({"agent": f"unix://{settings.socket}"}).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

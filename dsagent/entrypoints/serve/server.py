@@ -1,0 +1,131 @@
+"""Serving the app on a Unix socket and over TLS, until a signal ends it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dsagent.core.errors import InUse, UsageError, local_error
+from dsagent.entrypoints.serve.identity import peer_of
+from dsagent.entrypoints.serve.settings import AgentSettings
+
+BACKLOG = 2048
+CONNECTIONS = 4096
+CLOSE_SECONDS = 5
+
+
+class PeerProtocol(H11Protocol):
+    """Names the peer of a Unix socket as the client."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection begins."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        connection: socket.socket = transport.get_extra_info("socket")
+        if connection.family == socket.AF_UNIX:
+            self.client = (peer_of(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)), 0)
+
+
+class _Server(uvicorn.Server):
+    """A server beside another one: signals are handled for both together."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def servers(app: FastAPI, settings: AgentSettings) -> "list[tuple[_Server, socket.socket]]":
+    """The servers for the settings, each with its bound socket. Raises UsageError, InUse."""
+    found = [(_server(app, {}), _unix_socket(settings.socket))]
+    if settings.tcp:
+        tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
+        try:
+            found.append((_server(app, tls), _tcp_socket(settings.tcp)))
+        except (OSError, ValueError) as error:
+            raise UsageError("serve on", settings.tcp, str(error), "check --tcp, --tls-cert and --tls-key") from error
+    return found
+
+
+def _server(app: FastAPI, tls: dict[str, str | None]) -> _Server:
+    config = uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who is asking is never what a header says
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+        **tls,  # type: ignore[arg-type]
+    )
+    config.load()
+    return _Server(config)
+
+
+def _unix_socket(path: str) -> socket.socket:
+    """A socket at `path`, in place of one that nobody listens to any more."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(path):
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise UsageError("serve on", path, "there is a file that is no socket", "give another --socket")
+            if _answers(path):
+                raise InUse("serve on", path, "another process listens there", "stop it, or give another --socket")
+            os.unlink(path)
+        listener.bind(path)
+        os.chmod(path, 0o666)  # pods of any user ask; who they are is shown with each request
+    except OSError as error:
+        listener.close()
+        raise local_error("serve on", path, error) from error
+    return listener
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def _tcp_socket(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(where)
+    return listener
+
+
+async def run(
+    running: "list[tuple[_Server, socket.socket]]", begin: Callable[[], None], end: Callable[[], Awaitable[None]]
+) -> None:
+    """Serves until SIGTERM or SIGINT: `begin` is called when the loop runs, `end` before connections are closed."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    begin()
+    serving = [asyncio.create_task(server.serve([listener])) for server, listener in running]
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
+    await end()
+    for server, _ in running:
+        server.should_exit = True
+    await asyncio.gather(*serving)
+    stopping.cancel()

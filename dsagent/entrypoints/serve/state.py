@@ -1,0 +1,30 @@
+"""What the parts of the app share."""
+
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from dsagent.adapters.throttle import Throttle
+from dsagent.agent.agent import Agent
+from dsagent.entrypoints.serve.hub import Hub
+from dsagent.entrypoints.serve.identity import Verifier
+
+
+@dataclass
+class State:
+    """The agent, who may ask it, and for what. `allowed_folders` and `allowed_urls` have no slash at their ends."""
+
+    agent: Agent
+    throttle: Throttle
+    hub: Hub
+    verifier: Verifier
+    peers: frozenset[int]
+    allowed_urls: tuple[str, ...] = ()
+    allowed_folders: tuple[str, ...] = ()
+    draining: bool = field(default=False)
+
+
+def state_of(request: Request) -> State:
+    """The state of the app that a request came to."""
+    state: State = request.app.state.shared
+    return state

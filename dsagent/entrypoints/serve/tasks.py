@@ -1,0 +1,123 @@
+"""/v1/tasks and /v1/events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from dsagent.agent.events import Event
+from dsagent.api.v1 import TaskId, TaskRequest
+from dsagent.core.errors import NotCached
+from dsagent.core.tasks import Owner, TaskInfo
+from dsagent.entrypoints.documents import as_document
+from dsagent.entrypoints.serve.asking import Anyone, task_spec
+from dsagent.entrypoints.serve.identity import Identity
+from dsagent.entrypoints.serve.state import State, state_of
+
+router = APIRouter(prefix="/v1", tags=["tasks"])
+
+# What a PUT waits for, so that a hit is ready in its answer.
+SETTLE_SECONDS = 0.02
+TICK_SECONDS = 1.0
+BEATS = 15  # ticks without a word after which a reader is told that the agent is still there
+
+Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the task's state to change.")]
+
+
+def as_json(value: object) -> Response:
+    """An answer."""
+    return Response(orjson.dumps(as_document(value)), media_type="application/json")
+
+
+@router.put("/tasks/{task_id}", response_model=TaskInfo)
+def put_task(task_id: TaskId, wanted: TaskRequest, request: Request, who: Anyone) -> Response:
+    """Make the datasets of a task present. The same again finds the same task; one that failed is tried again."""
+    state = state_of(request)
+    spec = task_spec(task_id, wanted, who, state)
+    state.agent.put(spec)
+    return as_json(state.agent.settled(task_id, SETTLE_SECONDS))
+
+
+@router.get("/tasks/{task_id}", response_model=TaskInfo)
+async def get_task(task_id: TaskId, request: Request, who: Anyone, wait: Wait = 0) -> Response:
+    """Where a task stands; with `wait`, when its state has changed or that many seconds have passed."""
+    state = state_of(request)
+    info = own_task(task_id, who, state)
+    if wait and info.state in ("pending", "running"):
+        deadline = asyncio.get_running_loop().time() + wait
+        with state.hub.watching(task_id) as changed:
+            before = info.state
+            while not state.draining and (info := own_task(task_id, who, state)).state == before:
+                left = deadline - asyncio.get_running_loop().time()
+                try:
+                    await asyncio.wait_for(changed.wait(), left)
+                except TimeoutError:
+                    break
+                changed.clear()
+    return as_json(info)
+
+
+@router.get("/tasks", response_model=list[TaskInfo])
+def list_tasks(request: Request, who: Anyone) -> Response:
+    """All tasks that are the asker's to see."""
+    return as_json([info for info in state_of(request).agent.tasks() if may_see(who, info.owner)])
+
+
+@router.delete("/tasks/{task_id}", status_code=204)
+def delete_task(task_id: TaskId, request: Request, who: Anyone) -> None:
+    """End a task and its leases; flights that nobody else needs are cancelled."""
+    state = state_of(request)
+    own_task(task_id, who, state)
+    state.agent.delete(task_id)
+
+
+@router.get("/events", response_class=StreamingResponse)
+async def events(
+    request: Request,
+    who: Anyone,
+    task: Annotated[TaskId | None, Query(description="Only of this task.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, lt=1 << 63)] = None,
+) -> StreamingResponse:
+    """Server-sent events: `task` whenever a task's state changes, `deleted`, `evicted`, `limits`; `progress`, without
+    an id, once a second for tasks under way. With Last-Event-ID, what happened since, as far as it is known.
+    """
+    state = state_of(request)
+    return StreamingResponse(_stream(state, who, task, last_event_id), media_type="text/event-stream")
+
+
+async def _stream(state: State, who: Identity, task: str | None, after: int | None) -> AsyncIterator[bytes]:
+    quiet = 0
+    yield b": dsagent\n\n"
+    async for event in state.hub.events(after, TICK_SECONDS):
+        if event is not None:
+            if (task in (None, event.task)) and may_see(who, event.owner):
+                yield _event(event)
+            continue
+        running = [info for info in state.agent.tasks() if info.state == "running" and task in (None, info.id)]
+        for info in running:
+            if may_see(who, info.owner):
+                yield b"event: progress\ndata: " + orjson.dumps(as_document(info)) + b"\n\n"
+        quiet = 0 if running else quiet + 1
+        if quiet % BEATS == 1:
+            yield b": still here\n\n"
+
+
+def _event(event: Event) -> bytes:
+    data = orjson.dumps(as_document(event.document))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
+
+
+def may_see(who: Identity, owner: Owner | None) -> bool:
+    """Whether a task, or what happened, is the asker's to see."""
+    return who.is_administrator or (owner is not None and (owner.namespace, owner.uid) == (who.namespace, who.uid))
+
+
+def own_task(task_id: str, who: Identity, state: State) -> TaskInfo:
+    """A task that is the asker's to see; raises NotCached, for those of others too."""
+    info = state.agent.get(task_id)
+    if not may_see(who, info.owner):
+        raise NotCached("find", f"the task {task_id}", "there is none", "see them with: dsctl tasks")
+    return info
