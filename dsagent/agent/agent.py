@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from dsagent.agent.admission import Admission
+from dsagent.agent.counts import Counts
 from dsagent.agent.errand import Brought, Errand
 from dsagent.agent.events import EventLog
 from dsagent.agent.gate import FairGate, Share
@@ -49,6 +50,7 @@ class Agent:
     def __init__(self, node: Node, shares: Shares, events: EventLog, trim: Callable[[], None]) -> None:
         self.node = node
         self.events = events
+        self.counts = Counts()
         self._trim = trim
         self._gate = FairGate(shares.slots)
         self._files = TaskFiles(node.root / "tasks")
@@ -205,6 +207,7 @@ class Agent:
     def _resolve(self, errand: Errand) -> None:
         """Lists the source or reads the manifest: a hit is delivered, else the errand waits for its admission."""
         with self._failing(errand):
+            self.counts.listed()
             origin = resolve(self.node, errand.request)
             self._announce(errand, origin.key.name)
             hit = origin.hit(self.node.versions_of(origin.key))
@@ -250,6 +253,7 @@ class Agent:
         node = replace(self.node, meter=errand.meter, gate=share)
         origin = errand.origin
         if origin is None or time.monotonic() - errand.resolved > FRESH_SECONDS:
+            self.counts.listed()
             origin = resolve(node, errand.request)
         return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
 
@@ -271,6 +275,8 @@ class Agent:
             with self._lock:
                 waiting = self._parts(errand)
                 if not waiting:
+                    if errand.brought is None:
+                        self.counts.brought(brought.result)
                     errand.settle(brought)
                     return
             try:
@@ -324,6 +330,7 @@ class Agent:
     def _fail(self, errand: Errand, error: DsagentError) -> None:
         if self._closing.is_set():  # stopped, not failed: it goes on after the restart
             return
+        self.counts.failed(error)
         with self._lock:
             errand.phase, errand.origin = "failed", None
             if self._errands.get(errand.request) is errand:

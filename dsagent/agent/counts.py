@@ -1,0 +1,38 @@
+"""What the agent has done since it started."""
+
+import threading
+from collections import Counter
+
+from dsagent.core.errors import DsagentError
+from dsagent.service.results import CacheResult, Outcome
+
+
+class Counts:
+    """Counters that only grow. `listings`: sources listed or stores' manifests read, once for all who ask at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.listings = 0
+        self.outcomes: Counter[Outcome] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.fetched_bytes = self.fetched_files = 0
+        self.evicted = self.evicted_bytes = 0
+
+    def listed(self) -> None:
+        """A source was asked what it has."""
+        with self._lock:
+            self.listings += 1
+
+    def brought(self, result: CacheResult) -> None:
+        """Something is present; a hit for each errand, however many tasks share it."""
+        with self._lock:
+            self.outcomes[result.outcome] += 1
+            self.fetched_bytes += result.fetched_bytes
+            self.fetched_files += result.files - result.reused_files if result.outcome != "hit" else 0
+            self.evicted += len(result.evicted)
+            self.evicted_bytes += sum(one.bytes for one in result.evicted)
+
+    def failed(self, error: DsagentError) -> None:
+        """An errand failed."""
+        with self._lock:
+            self.errors[type(error).__name__] += 1
