@@ -23,11 +23,11 @@ def _has_extra(extra: str) -> bool:
     return all(_is_installed(needed) for needed in distribution("dsagent").requires or () if marker.search(needed))
 
 
-def _run(script: str, extra: str | None) -> int:
+def _run(script: str, extra: str) -> int:
     if "--version" in sys.argv[1:]:
         sys.stdout.write(f"{script} {__version__}\n")
         return ExitCode.OK
-    if extra is not None and not _has_extra(extra):
+    if not _has_extra(extra):
         sys.stderr.write(f"{script}: its packages are not installed; pip install 'dsagent[{extra}]'\n")
         return ExitCode.USAGE
     sys.stderr.write(f"{script}: dsagent {__version__} has no such command yet; dsctl works without it\n")
@@ -37,11 +37,6 @@ def _run(script: str, extra: str | None) -> int:
 def dsagent() -> int:
     """The agent, one a node."""
     return _run("dsagent", "agent")
-
-
-def dsagent_init() -> int:
-    """The init client; standard library only."""
-    return _run("dsagent-init", None)
 
 
 def gpu_topology() -> int:
