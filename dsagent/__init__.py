@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # type checkers take it for true; importing typing would 
 
 if TYPE_CHECKING:
     from dsagent.core.errors import (
+        AgentUnreachable,
         BadStore,
         DigestMismatch,
         DsagentError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         verify,
     )
 __all__ = [
+    "AgentUnreachable",
     "BadStore",
     "Cached",
     "DigestMismatch",

@@ -35,6 +35,15 @@ ENV_TOKEN_FILE = "DSAGENT_TOKEN_FILE"  # noqa: S105 - a variable's name
 ENV_CA_FILE = "DSAGENT_CA_FILE"
 DEFAULT_AGENT = "unix:///run/dsagent/agent.sock"
 
+# Options that open a source or store and are no secret; every other one is sent to an agent as a credential.
+STORAGE_OPTIONS = frozenset(
+    {
+        *("endpoint_url", "endpoint", "region", "allow_http", "skip_signature", "virtual_hosted_style_request"),
+        *("allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url", "profile"),
+        *("host", "port", "user", "use_https", "data_proxy"),
+    }
+)
+
 # What a pod's init client is told besides these.
 ENV_DATASETS = "DSAGENT_DATASETS"
 ENV_DATASETS_DIR = "DSAGENT_DATASETS_DIR"

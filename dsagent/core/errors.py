@@ -52,11 +52,15 @@ class DsagentError(Exception):
             text += f": {shown}"
         return f"{text}; {self.hint}" if self.hint else text
 
+    @classmethod
+    def problem_type(cls) -> str:
+        """The type of its RFC 9457 problems."""
+        return PROBLEM_BASE + "".join("-" + c.lower() if c.isupper() else c for c in cls.__name__).strip("-")
+
     def problem(self) -> Problem:
         """The same as an RFC 9457 problem."""
-        name = "".join("-" + c.lower() if c.isupper() else c for c in type(self).__name__).strip("-")
         return Problem(
-            type=PROBLEM_BASE + name,
+            type=self.problem_type(),
             title=self.title,
             detail=str(self),
             action=self.action,
@@ -101,6 +105,13 @@ class SourceChanged(DsagentError):
 
     exit_code = ExitCode.CHANGED
     title = "The source changed while it was read"
+
+
+class AgentUnreachable(DsagentError):
+    """No agent answers, or it went away."""
+
+    exit_code = ExitCode.AGENT
+    title = "The agent cannot be reached"
 
 
 class InUse(DsagentError):
@@ -156,6 +167,16 @@ class Interrupted(DsagentError):
 
     exit_code = ExitCode.INTERRUPTED
     title = "Interrupted"
+
+
+def error_of(problem: Problem) -> DsagentError:
+    """The error that a problem tells of; one of a type that is not known here has its exit code from another."""
+    by_code = {int(kind.exit_code): kind for kind in DsagentError.__subclasses__()}
+    by_type = {kind.problem_type(): kind for kind in DsagentError.__subclasses__()}
+    by_code[ExitCode.FAILURE] = DsagentError
+    kind = by_type.get(problem.type, by_code.get(problem.exit_code, DsagentError))
+    paths = [path.encode("utf-8", "surrogateescape") for path in problem.paths]
+    return kind(problem.action, problem.subject, problem.cause, problem.hint, paths)
 
 
 def show_path(path: bytes) -> str:
