@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,14 +20,16 @@ from dsagent.core.tasks import TaskInfo
 from dsagent.service import pods
 from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
-from dsagent.service.node import Node, log
+from dsagent.service.node import Meter, Node, log
 from dsagent.service.origins import CacheRequest, resolve
 from dsagent.service.recovery import recover
-from dsagent.service.results import CacheResult
+from dsagent.service.results import CacheResult, Evicted
 from dsagent.service.space import check_directories, drop_dead
 
 # A listing is good for those who ask within this time with the same credentials.
 FRESH_SECONDS = 5.0
+# What a PUT waits for a hit.
+SETTLE_SECONDS = 0.02
 RESOLVERS = 8
 UPKEEP_SECONDS = 10.0
 OWNER = "agent"
@@ -51,6 +53,7 @@ class Agent:
         self.node = node
         self.events = events
         self.counts = Counts()
+        self.shares = shares
         self._trim = trim
         self._gate = FairGate(shares.slots)
         self._files = TaskFiles(node.root / "tasks")
@@ -79,7 +82,8 @@ class Agent:
     def put(self, spec: TaskSpec) -> TaskInfo:
         """Begins a task, or finds it under way; one that failed, or waits for its credentials, begins anew.
 
-        Raises InUse if there is another task of this id.
+        Waits a moment, so that what is here already is ready in the answer. Raises InUse if there is another task of
+        this id.
         """
         with self._lock:
             task = self._tasks.get(spec.id)
@@ -91,18 +95,15 @@ class Agent:
                 part.wanted = wanted
             task.spec = spec
         if any(part.errand is None and part.result is None for part in task.parts):
-            self._files.write(task)
-            for wanted in spec.wanted:
-                if wanted.request.name:
-                    pods.announce(self.node, spec.id, wanted.request.name)
             self._begin(task)
+            with self._changed:
+                self._changed.wait_for(lambda: task.state in ("ready", "failed"), SETTLE_SECONDS)
+            if task.state != "ready":  # else it has been written with its result
+                self._files.write(task)
+                for wanted in spec.wanted:
+                    if wanted.request.name:
+                        pods.announce(self.node, spec.id, wanted.request.name)
         return self._shown(task)
-
-    def settled(self, task_id: str, seconds: float) -> TaskInfo:
-        """The task, after waiting for up to `seconds` while it is pending."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._find(task_id).state != "pending", seconds)
-            return self._find(task_id).info()
 
     def get(self, task_id: str) -> TaskInfo:
         """The task; raises NotCached if there is none."""
@@ -130,6 +131,22 @@ class Agent:
     def wake(self) -> None:
         """Lets tasks that wait for space try again: something may have been freed."""
         self._admission.wake()
+
+    def evicted(self, versions: Sequence[Evicted]) -> None:
+        """Says what was evicted, and lets tasks that wait for space try again."""
+        self.counts.gone(versions)
+        for version in versions:
+            self.events.add("evicted", version)
+        self._admission.wake()
+
+    @contextlib.contextmanager
+    def working(self, meter: Meter) -> Iterator[Node]:
+        """The node for a verb beside the flights, with a fair share of the workers as they have."""
+        share = self._gate.share(prefetch=False)
+        try:
+            yield replace(self.node, meter=meter, gate=share)
+        finally:
+            share.close()
 
     def running(self) -> int:
         """How many flights are under way."""
@@ -209,12 +226,12 @@ class Agent:
         with self._failing(errand):
             self.counts.listed()
             origin = resolve(self.node, errand.request)
-            self._announce(errand, origin.key.name)
             hit = origin.hit(self.node.versions_of(origin.key))
             if hit is not None and not errand.request.pack_to:
                 origin.prove()
                 self._deliver(errand, Brought(hit, present(self.node, origin, hit)))
                 return
+            self._announce(errand, origin.key.name)
             check_directories(self.node.disk.measure(), origin.totals, str(origin.key))
             need, keep = needed(self.node, origin)
             with self._lock:
@@ -224,6 +241,7 @@ class Agent:
     def _fly(self, errand: Errand) -> None:
         """Begins an admitted errand's flight in a thread of its own."""
         share = errand.share = self._gate.share(errand.prefetch)
+        self.evicted(errand.evicted)
         thread = threading.Thread(target=self._bring, args=(errand, share), name="flight", daemon=True)
         with self._lock:
             self._flying.add(thread)
@@ -236,6 +254,7 @@ class Agent:
             with self._failing(errand):
                 result, (version, lease) = self._carry(errand, share)
                 try:
+                    self.evicted(result.evicted)
                     evicted = (*errand.evicted, *result.evicted)
                     self._deliver(errand, Brought(version, replace(result, evicted=evicted)))
                 finally:

@@ -2,9 +2,10 @@
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 
 from dsagent.core.errors import DsagentError
-from dsagent.service.results import CacheResult, Outcome
+from dsagent.service.results import CacheResult, Evicted, Outcome
 
 
 class Counts:
@@ -29,8 +30,12 @@ class Counts:
             self.outcomes[result.outcome] += 1
             self.fetched_bytes += result.fetched_bytes
             self.fetched_files += result.files - result.reused_files if result.outcome != "hit" else 0
-            self.evicted += len(result.evicted)
-            self.evicted_bytes += sum(one.bytes for one in result.evicted)
+
+    def gone(self, evicted: Sequence[Evicted]) -> None:
+        """Versions were evicted."""
+        with self._lock:
+            self.evicted += len(evicted)
+            self.evicted_bytes += sum(one.bytes for one in evicted)
 
     def failed(self, error: DsagentError) -> None:
         """An errand failed."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from dsagent.core.errors import UsageError
 
 LOCAL_NAMESPACE = "_local"
+CLUSTER_NAMESPACE = "_cluster"
 ALGORITHM = "xxh3"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"xxh3:[0-9a-f]{32}")
 
 
@@ -23,7 +25,8 @@ class DatasetKey:
 
 
 def dataset_key(name: str, namespace: str = LOCAL_NAMESPACE) -> DatasetKey:
-    """The key of `name`; raises UsageError unless the name is valid."""
+    """The key of `name`; raises UsageError unless name and namespace are valid."""
+    check_namespace(namespace)
     if not _NAME.fullmatch(name):
         raise UsageError(
             "use the name",
@@ -32,6 +35,13 @@ def dataset_key(name: str, namespace: str = LOCAL_NAMESPACE) -> DatasetKey:
             "give another with --name",
         )
     return DatasetKey(namespace, name)
+
+
+def check_namespace(text: str) -> str:
+    """`text` if it is a namespace; raises UsageError otherwise."""
+    if text not in (LOCAL_NAMESPACE, CLUSTER_NAMESPACE) and not _NAMESPACE.fullmatch(text):
+        raise UsageError("use the namespace", repr(text), "a namespace is 1 to 63 of a-z, 0-9 and '-'")
+    return text
 
 
 def is_name(text: str) -> bool:
@@ -61,7 +71,21 @@ def check_version(text: str) -> str:
     return text
 
 
-def split_reference(reference: str) -> tuple[str, str | None]:
-    """`name@version` or `name` as (name, version or None); both parts are checked."""
-    name, at, version = reference.partition("@")
-    return dataset_key(name).name, check_version(version) if at else None
+def split_reference(reference: str, namespace: str = LOCAL_NAMESPACE) -> tuple[DatasetKey, str | None]:
+    """`name` or `namespace/name`, with `@version` or without, as (key, version or None); raises UsageError.
+
+    `namespace` is that of a name which stands alone.
+    """
+    dataset, at, version = reference.partition("@")
+    given, separator, name = dataset.rpartition("/")
+    key = dataset_key(name, given if separator else namespace)
+    return key, check_version(version) if at else None
+
+
+def is_reference(text: str) -> bool:
+    """Whether `text` could mean a cached dataset."""
+    try:
+        split_reference(text)
+    except UsageError:
+        return False
+    return True

@@ -22,12 +22,14 @@ from dsagent.service.results import DiffResult
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: `name` or `name@version` of what is cached, else a source, a store, or
-    `STORE@version`; `options` open it.
+    """One side of a comparison: a reference to what is cached, a source, a store, or `STORE@version`.
+
+    `options` open a source or store; `is_cached` says which it is, None: whatever `text` looks like.
     """
 
     text: str
     options: tuple[tuple[str, str], ...] = ()
+    is_cached: bool | None = None
 
 
 def diff(node: Node, a: Side, b: Side) -> DiffResult:
@@ -57,7 +59,7 @@ def _entries(node: Node, side: Side, stack: ExitStack) -> Iterator[Entry]:
 
 
 def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
-    cached = _cached(node, side.text)
+    cached = _cached(node, side)
     if cached is not None:
         return cached
     place, at, version = side.text.rpartition("@xxh3:")
@@ -68,13 +70,17 @@ def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
         return read_checked(store, read_manifest(store, wanted))
     listing = Listing(node.open.source(Location(side.text, side.options)), skip_special=False)
     small = listing.totals.files <= SMALL_FILES and listing.totals.bytes <= SMALL_BYTES
-    crew = Crew(0 if small else node.workers, node.open, node.meter.advance)
+    node.meter.start("compare", side.text, listing.totals.bytes, listing.totals.files)
+    crew = Crew(0 if small else node.workers, node.open, node.meter.advance, gate=node.gate)
     return hash_source(listing, stack.enter_context(crew))
 
 
-def _cached(node: Node, text: str) -> Iterator[Entry] | None:
-    """The entries of a cached dataset; None if `text` means something else."""
-    if is_name(text) and not os.path.lexists(text):
+def _cached(node: Node, side: Side) -> Iterator[Entry] | None:
+    """The entries of a cached dataset; None if the side is something else."""
+    text = side.text
+    if side.is_cached is False or ("/" in text and side.is_cached is None and os.path.lexists(text)):
+        return None
+    if side.is_cached or (is_name(text) and not os.path.lexists(text)):
         version = node.find(text)
     else:
         try:

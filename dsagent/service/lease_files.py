@@ -28,6 +28,11 @@ class LeaseFile:
     path: Path
 
 
+def lease_path(node: Node, version_id: str, lease_id: str) -> Path:
+    """The file of a lease."""
+    return node.locks / f"{_PREFIX}{version_id}.{lease_id}"
+
+
 def written(node: Node) -> Iterator[LeaseFile]:
     """All leases that have a file, dead or alive."""
     try:
@@ -87,7 +92,7 @@ def write(node: Node, version_id: str, info: LeaseInfo) -> int:
             if expires:
                 os.fsync(fd)  # a lease by time outlives a loss of power
             fcntl.flock(fd, fcntl.LOCK_SH)
-            scratch.rename(node.locks / f"{_PREFIX}{version_id}.{info.id}")
+            scratch.rename(lease_path(node, version_id, info.id))
         except BaseException:
             os.close(fd)
             raise

@@ -16,7 +16,7 @@ from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
 from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.ports import CachedVersion
 from dsagent.service import pods
-from dsagent.service.lease_files import LeaseFile, probing, write, written
+from dsagent.service.lease_files import LeaseFile, lease_path, probing, write, written
 from dsagent.service.node import Node, is_free, new_id
 from dsagent.service.results import LeaseInfo
 
@@ -27,8 +27,9 @@ class ProcessLease:
     Forked children hold it too; a program that they start only if it is given the descriptor.
     """
 
-    def __init__(self, fd: int, info: LeaseInfo, folder: Path) -> None:
+    def __init__(self, fd: int, info: LeaseInfo, file: Path, folder: Path) -> None:
         self._fd = fd
+        self.file = file
         self._folder = folder
         self.info = info
 
@@ -58,7 +59,7 @@ def hold(node: Node, version: CachedVersion, owner: str) -> ProcessLease:
         _sweep(node)
         _require_present(node, version)
         fd = write(node, version.id, info)
-    return ProcessLease(fd, info, node.folder(version))
+    return ProcessLease(fd, info, lease_path(node, version.id, info.id), node.folder(version))
 
 
 def add(node: Node, reference: str, owner: str, seconds: float) -> LeaseInfo:
@@ -172,11 +173,11 @@ def _unlink(lease: LeaseFile) -> None:
 def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
     leases = [lease for lease in _living(node) if lease.info.id == wanted]
     if not leases:
-        name, version = split_reference(wanted)
+        dataset, version = split_reference(wanted)
         leases = [
             lease
             for lease in _living(node)
-            if lease.info.dataset == name
+            if lease.info.dataset == str(dataset)
             and version in (None, lease.info.version)
             and (lease.info.owner == owner if owner else lease.info.expires is not None)
         ]

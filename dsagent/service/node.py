@@ -13,7 +13,7 @@ from typing import Protocol
 
 import xxhash
 
-from dsagent.core.datasets import LOCAL_NAMESPACE, DatasetKey, split_reference
+from dsagent.core.datasets import DatasetKey, split_reference
 from dsagent.core.errors import NotCached, local_error
 from dsagent.core.ports import CachedVersion, Catalog, Clock, DiskSpace, Store
 from dsagent.core.space import Limits
@@ -132,9 +132,9 @@ class Node:
         return list(reversed(self.shown(dataset)))
 
     def find(self, reference: str) -> CachedVersion:
-        """The version that `name` (its newest) or `name@version` means; raises NotCached."""
-        name, wanted = split_reference(reference)
-        for version in self.versions_of(DatasetKey(LOCAL_NAMESPACE, name)):
+        """The version that a reference means, without `@version` the newest; raises NotCached, UsageError."""
+        dataset, wanted = split_reference(reference)
+        for version in self.versions_of(dataset):
             if wanted in (None, version.version):
                 return version
         here = sorted({str(version.dataset) for version in self.shown()})

@@ -77,6 +77,15 @@ class LeaseInfo:
 
 
 @dataclass(frozen=True)
+class GrantedLease(LeaseInfo):
+    """A lease that an agent has just made. `file`: where a process is to take it over, below the root; None for a
+    lease by time.
+    """
+
+    file: str | None
+
+
+@dataclass(frozen=True)
 class CachedInfo:
     """A version on this node."""
 
@@ -203,6 +212,17 @@ class PruneResult:
     freed_bytes: int
     kept_young: int
     dry_run: bool
+
+
+@dataclass(frozen=True)
+class LimitsInfo:
+    """What all work of an agent shares. `bandwidth`: bytes a second from all sources together, 0 for no limit;
+    `slots`: jobs at work at once; `tasks`: tasks whose data come at once.
+    """
+
+    bandwidth: int
+    slots: int
+    tasks: int
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,13 @@ def cache_and_hold(node: Node, request: CacheRequest, owner: str) -> tuple[Cache
 
 
 def find_or_cache(node: Node, wanted: str, options: tuple[tuple[str, str], ...], owner: str) -> Held:
-    """What `wanted` means: a dataset that is here, by `name` or `name@version`, else a source that is cached.
+    """What `wanted` means: a dataset that is here, by a reference, else a source that is cached.
 
     Raises NotCached for a name that is neither, and what `cache` raises.
     """
     name, _, version = wanted.partition("@")
-    if (is_name(name) and not ("/" in version or os.path.lexists(wanted))) or _is_here(node, wanted):
+    there = os.path.lexists(wanted)
+    if (is_name(name) and not ("/" in version or there)) or (_is_here(node, wanted) and not ("/" in name and there)):
         return _hold(node, node.find(wanted), owner)
     result, lease = cache_and_hold(node, CacheRequest(Location(wanted, options)), owner)
     return Held(result.dataset, result.path, lease)

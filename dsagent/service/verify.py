@@ -39,7 +39,7 @@ def verify(node: Node, reference: str, repair: bool, options: tuple[tuple[str, s
     repaired = 0
     with _in_use(node, version):
         small = version.files <= SMALL_FILES and version.bytes <= SMALL_BYTES
-        with Crew(0 if small else node.workers, node.open, node.meter.advance) as crew:
+        with Crew(0 if small else node.workers, node.open, node.meter.advance, gate=node.gate) as crew:
             step("check")
             node.meter.start("verify", str(version.dataset), version.bytes, version.files)
             bad = _check(node, version, crew)
@@ -101,7 +101,7 @@ class _Repair:
             try:
                 make_parents(str(staging.data), wanted)
                 workers = 0 if len(wanted) <= SMALL_FILES and need.bytes <= SMALL_BYTES else node.workers
-                with Crew(workers, node.open, node.meter.advance, inherit=(fd,)) as crew:
+                with Crew(workers, node.open, node.meter.advance, inherit=(fd,), gate=node.gate) as crew:
                     fetched = self._fetch(wanted, staging, crew)
                 # On the device before they take their place: this version is known to be there whole.
                 node.sync(str(node.root))

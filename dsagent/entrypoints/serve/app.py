@@ -5,7 +5,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsagent import __version__
 from dsagent.core.errors import UsageError
-from dsagent.entrypoints.serve import health, tasks
+from dsagent.entrypoints.serve import datasets, health, leases, reading, tasks, upkeep
 from dsagent.entrypoints.serve.problems import answer, handle_problems
 from dsagent.entrypoints.serve.state import State
 
@@ -17,7 +17,7 @@ def make_app(state: State | None) -> FastAPI:
     app = FastAPI(title="dsagent", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.shared = state
     handle_problems(app)
-    for part in (health, tasks):
+    for part in (health, tasks, datasets, reading, leases, upkeep):
         app.include_router(part.router)
     app.add_middleware(BodyLimit)
     return app

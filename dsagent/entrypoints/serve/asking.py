@@ -9,7 +9,8 @@ from pydantic import SecretStr
 
 from dsagent.agent.tasks import TaskSpec, Wanted
 from dsagent.api.v1 import DatasetRequest, TaskRequest
-from dsagent.core.datasets import LOCAL_NAMESPACE
+from dsagent.contract import STORAGE_OPTIONS
+from dsagent.core.datasets import check_namespace
 from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.ports import Location
 from dsagent.core.tasks import Owner
@@ -17,15 +18,6 @@ from dsagent.entrypoints.serve.identity import Identity, identify
 from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.service.origins import CacheRequest
-
-# Options that open a source and are no secret; every other belongs to the credentials.
-STORAGE_OPTIONS = frozenset(
-    {
-        *("endpoint_url", "endpoint", "region", "allow_http", "skip_signature", "virtual_hosted_style_request"),
-        *("allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url", "profile"),
-        *("host", "port", "user", "use_https", "data_proxy"),
-    }
-)
 
 
 def asker(request: Request) -> Identity:
@@ -71,14 +63,16 @@ def task_spec(task_id: str, request: TaskRequest, who: Identity, state: State) -
         raise NotPermitted(
             "put", f"the task {task_id}", "it is not the asker's own", "a pod's task has its UID, and its namespace"
         )
-    wanted = tuple(_wanted(one, owner.namespace, who, state) for one in request.datasets)
+    check_namespace(owner.namespace)
+    wanted = tuple(wanted_dataset(one, owner.namespace, who, state) for one in request.datasets)
     names = [one.request.name for one in wanted if one.request.name]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError("put", f"the task {task_id}", f"it names {', '.join(sorted(twice))} twice")
     return TaskSpec(task_id, owner, wanted, request.keep_seconds, request.prefetch)
 
 
-def _wanted(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
+def wanted_dataset(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
+    """One dataset of a task in a namespace; raises NotPermitted, UsageError."""
     options = dataset.options
     storage = checked_storage(options.storage)
     source = place(dataset.source, storage, who, state)
@@ -90,7 +84,7 @@ def _wanted(dataset: DatasetRequest, namespace: str, who: Identity, state: State
         replace_source=options.replace_source,
         pack_to=place(options.pack_to, storage, who, state) if options.pack_to else None,
         skip_special=options.skip_special,
-        namespace=namespace or LOCAL_NAMESPACE,
+        namespace=namespace,
     )
     return Wanted(request, bool(dataset.credentials), revealed(dataset.credentials))
 

@@ -66,6 +66,14 @@ def answer(error: DsagentError, status: int | None = None) -> Response:
     return Response(orjson.dumps(document), status, headers, MEDIA_TYPE)
 
 
+def as_error(error: Exception) -> DsagentError:
+    """The error itself if it is one of ours; any other is a bug, and goes into the log."""
+    if isinstance(error, DsagentError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return DsagentError("answer", "a request", type(error).__name__, "this is a bug in dsagent; see the agent's log")
+
+
 def handle_problems(app: FastAPI) -> None:
     """Lets the app answer every error as a problem."""
 
@@ -85,10 +93,8 @@ def handle_problems(app: FastAPI) -> None:
         return given
 
     @app.exception_handler(Exception)
-    def broken(request: Request, error: Exception) -> Response:
-        log.error("a request failed", exc_info=error)
-        cause = f"{type(error).__name__}"
-        return answer(DsagentError("answer", _request(request), cause, "this is a bug in dsagent; see the agent's log"))
+    def broken(_request: Request, error: Exception) -> Response:
+        return answer(as_error(error))
 
 
 def _request(request: Request) -> str:

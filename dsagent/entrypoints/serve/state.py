@@ -6,6 +6,7 @@ from fastapi import Request
 
 from dsagent.adapters.throttle import Throttle
 from dsagent.agent.agent import Agent
+from dsagent.entrypoints.serve.handover import Handovers
 from dsagent.entrypoints.serve.hub import Hub
 from dsagent.entrypoints.serve.identity import Verifier
 
@@ -21,7 +22,8 @@ class State:
     peers: frozenset[int]
     allowed_urls: tuple[str, ...] = ()
     allowed_folders: tuple[str, ...] = ()
-    draining: bool = field(default=False)
+    handovers: Handovers = field(default_factory=Handovers)
+    draining: bool = False
 
 
 def state_of(request: Request) -> State:

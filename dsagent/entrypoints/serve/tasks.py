@@ -4,32 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from dsagent.agent.events import Event
 from dsagent.api.v1 import TaskId, TaskRequest
-from dsagent.core.errors import NotCached
-from dsagent.core.tasks import Owner, TaskInfo
-from dsagent.entrypoints.documents import as_document
+from dsagent.core.tasks import TaskInfo
+from dsagent.entrypoints.serve.answers import as_event, as_json
 from dsagent.entrypoints.serve.asking import Anyone, task_spec
 from dsagent.entrypoints.serve.identity import Identity
+from dsagent.entrypoints.serve.ownership import may_see, own_task
 from dsagent.entrypoints.serve.state import State, state_of
 
 router = APIRouter(prefix="/v1", tags=["tasks"])
 
-# What a PUT waits for, so that a hit is ready in its answer.
-SETTLE_SECONDS = 0.02
 TICK_SECONDS = 1.0
 BEATS = 15  # ticks without a word after which a reader is told that the agent is still there
 
 Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the task's state to change.")]
-
-
-def as_json(value: object) -> Response:
-    """An answer."""
-    return Response(orjson.dumps(as_document(value)), media_type="application/json")
 
 
 @router.put("/tasks/{task_id}", response_model=TaskInfo)
@@ -37,8 +28,7 @@ def put_task(task_id: TaskId, wanted: TaskRequest, request: Request, who: Anyone
     """Make the datasets of a task present. The same again finds the same task; one that failed is tried again."""
     state = state_of(request)
     spec = task_spec(task_id, wanted, who, state)
-    state.agent.put(spec)
-    return as_json(state.agent.settled(task_id, SETTLE_SECONDS))
+    return as_json(state.agent.put(spec))
 
 
 @router.get("/tasks/{task_id}", response_model=TaskInfo)
@@ -94,30 +84,12 @@ async def _stream(state: State, who: Identity, task: str | None, after: int | No
     async for event in state.hub.events(after, TICK_SECONDS):
         if event is not None:
             if (task in (None, event.task)) and may_see(who, event.owner):
-                yield _event(event)
+                yield as_event(event.kind, event.document, event.id)
             continue
         running = [info for info in state.agent.tasks() if info.state == "running" and task in (None, info.id)]
         for info in running:
             if may_see(who, info.owner):
-                yield b"event: progress\ndata: " + orjson.dumps(as_document(info)) + b"\n\n"
+                yield as_event("progress", info)
         quiet = 0 if running else quiet + 1
         if quiet % BEATS == 1:
             yield b": still here\n\n"
-
-
-def _event(event: Event) -> bytes:
-    data = orjson.dumps(as_document(event.document))
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), data)
-
-
-def may_see(who: Identity, owner: Owner | None) -> bool:
-    """Whether a task, or what happened, is the asker's to see."""
-    return who.is_administrator or (owner is not None and (owner.namespace, owner.uid) == (who.namespace, who.uid))
-
-
-def own_task(task_id: str, who: Identity, state: State) -> TaskInfo:
-    """A task that is the asker's to see; raises NotCached, for those of others too."""
-    info = state.agent.get(task_id)
-    if not may_see(who, info.owner):
-        raise NotCached("find", f"the task {task_id}", "there is none", "see them with: dsctl tasks")
-    return info

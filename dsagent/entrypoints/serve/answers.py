@@ -1,0 +1,17 @@
+"""Answers as JSON."""
+
+import orjson
+from fastapi import Response
+
+from dsagent.entrypoints.documents import as_document
+
+
+def as_json(value: object) -> Response:
+    """An answer with a result."""
+    return Response(orjson.dumps(as_document(value)), media_type="application/json")
+
+
+def as_event(kind: str, value: object, event_id: int | None = None) -> bytes:
+    """One event of a stream."""
+    head = b"" if event_id is None else b"id: %d\n" % event_id
+    return head + b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(as_document(value)))
