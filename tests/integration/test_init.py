@@ -204,6 +204,12 @@ def test_comes_again_when_it_is_told_to(pod: Pod, serving: FakeAgent, status: in
     assert "does not answer: the agent is recovering; trying" in done.err
 
 
+def test_comes_again_when_the_end_of_the_agent_cut_its_answer_short(pod: Pod, serving: FakeAgent) -> None:
+    serving.answers = [Answer(500, b"Internal Server Error")]
+    assert pod.run().code == 0
+    assert len(serving.asked) == 2
+
+
 def test_an_agent_that_never_recovers(pod: Pod, serving: FakeAgent) -> None:
     serving.answers = [answer(503, problem(7, "the agent is recovering"))] * 99
     done = pod.having(DSAGENT_TIMEOUT="1s").run()

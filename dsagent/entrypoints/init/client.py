@@ -71,8 +71,9 @@ class Agent:
         except (OSError, http.client.HTTPException) as error:
             self._close()
             raise unreachable(error, self._address, seconds) from error
-        if answer.status in _COME_AGAIN:
-            problem = read_problem(answer.data)
+        problem = read_problem(answer.data)
+        # A 500 that says nothing is a server's whose end cut an answer short.
+        if answer.status in _COME_AGAIN or (answer.status >= 500 and problem is None):
             raise Lost(problem.detail if problem else f"it answered {answer.status}", _seconds(answer.retry_after))
         return answer
 

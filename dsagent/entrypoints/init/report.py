@@ -44,10 +44,11 @@ def _line(part: Part) -> str:
     if not part.bytes_total and not part.files_total:
         return "running"
     done, total = (part.bytes_done, part.bytes_total) if part.bytes_total else (part.files_done, part.files_total)
-    left = "" if part.eta_seconds is None else f", ETA {human_duration(part.eta_seconds)}"
+    pace = f", {human_size(part.rate)}/s" if part.rate else ""
+    pace += "" if part.eta_seconds is None else f", ETA {human_duration(part.eta_seconds)}"
     return (
         f"{min(100, 100 * done // total)} %, {human_size(part.bytes_done)} of {human_size(part.bytes_total)}, "
-        f"{part.files_done:,} of {part.files_total:,} files, {human_size(part.rate)}/s{left}"
+        f"{part.files_done:,} of {part.files_total:,} files{pace}"
     )
 
 
