@@ -1,20 +1,28 @@
 """The one place where adapters meet services."""
 
+import logging
 import math
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsagent.adapters import linux
 from dsagent.adapters.directory import DirectorySource, DirectoryStore
 from dsagent.adapters.throttle import Throttle, ThrottledSource, ThrottledStore
+from dsagent.contract import ENV_AGENT
+from dsagent.core.errors import AgentUnreachable, UsageError
 from dsagent.core.ports import Location, Source, Store
 from dsagent.core.space import Limits
 
 if TYPE_CHECKING:
+    from dsagent.adapters.agent_address import Access
+    from dsagent.adapters.agent_client import AgentVerbs
     from dsagent.agent.agent import Agent, Shares
     from dsagent.service.node import Meter, Node
     from dsagent.service.settings import Settings
+    from dsagent.service.verbs import Verbs
+
+log = logging.getLogger("dsagent")
 
 MOST_WORKERS = 16
 
@@ -67,7 +75,7 @@ class Wiring:
 def _open_source(location: Location) -> Source:
     protocol, path = _split(location.url)
     if protocol == "file":
-        return DirectorySource(Location(path))
+        return DirectorySource(Location(path, location.options))
     if protocol == "s3":
         from dsagent.adapters.objects import ObjectSource  # noqa: PLC0415 - optional, and slow to import
 
@@ -80,7 +88,7 @@ def _open_source(location: Location) -> Source:
 def _open_store(location: Location) -> Store:
     protocol, path = _split(location.url)
     if protocol == "file":
-        return DirectoryStore(Location(path))
+        return DirectoryStore(Location(path, location.options))
     if protocol == "s3":
         from dsagent.adapters.objects import ObjectStore  # noqa: PLC0415 - optional, and slow to import
 
@@ -93,7 +101,7 @@ def _open_store(location: Location) -> Store:
 def _split(url: str) -> tuple[str, str]:
     protocol, separator, path = url.partition("://")
     if not separator:
-        return "file", os.path.abspath(url)
+        return "file", url
     return protocol, path
 
 
@@ -126,6 +134,70 @@ def local_agent(settings: "Settings", shares: "Shares", throttle: Throttle) -> "
 
     node = replace(local_node(settings, ErrandMeter()), open=Wiring(throttle, keep=False))
     return Agent(node, shares, EventLog(), linux.release_memory)
+
+
+class Asking(NamedTuple):
+    """How an agent is asked, if there is one. `agent`: the address that was given; `looked_at`: whether somebody sees
+    the meter; `patience`: seconds that it may be away, as while it is started anew, until it is given up.
+    """
+
+    agent: str | None = None
+    looked_at: bool = True
+    patience: float = 60.0
+
+
+def open_verbs(settings: "Settings", meter: "Meter", asking: Asking) -> "Verbs":
+    """The verbs on a root: through the agent that was asked for or that holds it, else by this process's own work.
+
+    Raises UsageError, UnfitRoot.
+    """
+    access = _find_agent(settings, asking)
+    if access is not None:
+        return _ask_agent(access, settings, meter, asking)
+    from dsagent.service.verbs import LocalVerbs  # noqa: PLC0415 - who asks an agent does without
+
+    return LocalVerbs(local_node(settings, meter))
+
+
+def open_agent(settings: "Settings", meter: "Meter", asking: Asking) -> "AgentVerbs":
+    """The agent that was asked for, or that holds the root; raises AgentUnreachable if there is none."""
+    access = _find_agent(settings, asking)
+    if access is None:
+        raise AgentUnreachable(
+            "find",
+            f"an agent of {settings.root}",
+            "none holds this root",
+            f"start one: dsagent serve --root {settings.root} --socket PATH; or name one: --agent unix:///PATH",
+        )
+    return _ask_agent(access, settings, meter, asking)
+
+
+def _find_agent(settings: "Settings", asking: Asking) -> "Access | None":
+    """An address that was given comes first, then the root that was given, then DSAGENT_AGENT, then DSAGENT_ROOT."""
+    from dsagent.adapters import agent_address as agents  # noqa: PLC0415 - workers start without it
+
+    given = asking.agent
+    if given is None and settings.origins.get("root") != "--root":
+        given = os.environ.get(ENV_AGENT) or None
+    address = agents.find_agent(settings.root) if given is None else agents.parse_address(given)
+    return agents.access(address, os.environ) if address is not None else None
+
+
+def _ask_agent(access: "Access", settings: "Settings", meter: "Meter", asking: Asking) -> "AgentVerbs":
+    from dsagent.adapters.agent_client import AgentVerbs  # noqa: PLC0415 - most roots have no agent
+    from dsagent.adapters.agent_http import AgentHttp  # noqa: PLC0415 - likewise
+
+    log.info("setting: agent = %s", access.address.text)
+    verbs = AgentVerbs(AgentHttp(access, asking.patience), meter, asking.looked_at, os.environ)
+    if access.address.lock is None and settings.origins.get("root") == "--root":
+        root = verbs.root
+        if os.path.realpath(root) != os.path.realpath(settings.root):
+            cause = f"the agent at {access.address.text} has another root, {root}"
+            raise UsageError("use", f"--root {settings.root}", cause, "give --root or --agent, not both")
+    for name in ("capacity", "keep_free"):
+        if settings.origins.get(name, "").startswith("--"):
+            log.warning("%s is not used: an agent has its own", settings.origins[name])
+    return verbs
 
 
 def default_workers() -> int:

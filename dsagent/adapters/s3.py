@@ -84,9 +84,7 @@ class Bucket:
             raise UsageError("open", location.url, "it is not written s3://BUCKET/PREFIX")
         self.location = Location(f"s3://{self.name}/{path}".rstrip("/"), location.options)
         self.prefix = path + "/" if path else ""
-        options: dict[str, Any] = {name.lower().removeprefix("aws_"): value for name, value in location.options}
-        if "endpoint_url" in options:
-            options["endpoint"] = options.pop("endpoint_url")
+        options = _options(location)
         try:
             access = _from_environment(options) or _from_configuration(options, self.location.url)
             self._connect(access, options)
@@ -124,6 +122,19 @@ class Bucket:
             **options,
         )
         self._access, self._base = access, base
+
+
+def configured(location: Location) -> Access:
+    """What the profile that options or environment name says; raises UsageError, NotPermitted."""
+    return _from_configuration(_options(location), location.url)
+
+
+def _options(location: Location) -> dict[str, Any]:
+    """A location's options by obstore's names."""
+    options: dict[str, Any] = {name.lower().removeprefix("aws_"): value for name, value in location.options}
+    if "endpoint_url" in options:
+        options["endpoint"] = options.pop("endpoint_url")
+    return options
 
 
 def _from_environment(options: dict[str, Any]) -> Access | None:

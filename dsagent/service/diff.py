@@ -1,13 +1,12 @@
 """`diff`: which files differ between two of: source, store, cached dataset."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from dsagent.core.datasets import check_version, is_name
 from dsagent.core.entries import DIRECTORY, Entry
-from dsagent.core.errors import NotCached, UsageError
 from dsagent.core.join import outer
 from dsagent.core.ports import Location
 from dsagent.engine.crew import Crew
@@ -75,17 +74,18 @@ def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
     return hash_source(listing, stack.enter_context(crew))
 
 
+def means_cached(text: str, is_here: Callable[[str], bool]) -> bool:
+    """Whether what was typed means a cached dataset, rather than a source or store."""
+    there = os.path.lexists(text)
+    if is_name(text) and not there:
+        return True
+    return not ("/" in text and there) and is_here(text)
+
+
 def _cached(node: Node, side: Side) -> Iterator[Entry] | None:
     """The entries of a cached dataset; None if the side is something else."""
-    text = side.text
-    if side.is_cached is False or ("/" in text and side.is_cached is None and os.path.lexists(text)):
+    if not (means_cached(side.text, node.has) if side.is_cached is None else side.is_cached):
         return None
-    if side.is_cached or (is_name(text) and not os.path.lexists(text)):
-        version = node.find(text)
-    else:
-        try:
-            version = node.find(text)
-        except (NotCached, UsageError):
-            return None
+    version = node.find(side.text)
     store = node.manifest_store(version)
     return read_entries(store, read_manifest(store, version.version))

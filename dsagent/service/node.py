@@ -14,7 +14,7 @@ from typing import Protocol
 import xxhash
 
 from dsagent.core.datasets import DatasetKey, split_reference
-from dsagent.core.errors import NotCached, local_error
+from dsagent.core.errors import NotCached, UsageError, local_error
 from dsagent.core.ports import CachedVersion, Catalog, Clock, DiskSpace, Store
 from dsagent.core.space import Limits
 from dsagent.engine.crew import Gate, Opener, OpenGate
@@ -140,6 +140,14 @@ class Node:
         here = sorted({str(version.dataset) for version in self.shown()})
         hint = f"here are: {', '.join(here[:20])}" if here else "the cache is empty; dsctl cache SOURCE fills it"
         raise NotCached("find", reference, f"it is not in {self.root}", hint)
+
+    def has(self, reference: str) -> bool:
+        """Whether `reference` means a version that is here; what is no reference means none."""
+        try:
+            self.find(reference)
+        except (NotCached, UsageError):
+            return False
+        return True
 
     def used_now(self, version: CachedVersion) -> None:
         """Remembers that a version was used: the modification time of its folder."""

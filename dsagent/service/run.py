@@ -1,12 +1,12 @@
 """`run`: datasets made present and held for as long as the process that uses them lives."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dsagent.contract import ENV_DATASET_PREFIX
 from dsagent.core.datasets import is_name
-from dsagent.core.errors import NotCached, UsageError
+from dsagent.core.errors import UsageError
 from dsagent.core.ports import CachedVersion, Location
 from dsagent.service.cache import cache_and
 from dsagent.service.leases import ProcessLease, hold
@@ -33,20 +33,19 @@ def find_or_cache(node: Node, wanted: str, options: tuple[tuple[str, str], ...],
 
     Raises NotCached for a name that is neither, and what `cache` raises.
     """
-    name, _, version = wanted.partition("@")
-    there = os.path.lexists(wanted)
-    if (is_name(name) and not ("/" in version or there)) or (_is_here(node, wanted) and not ("/" in name and there)):
+    if means_cached(wanted, node.has):
         return _hold(node, node.find(wanted), owner)
     result, lease = cache_and_hold(node, CacheRequest(Location(wanted, options)), owner)
     return Held(result.dataset, result.path, lease)
 
 
-def _is_here(node: Node, wanted: str) -> bool:
-    try:
-        node.find(wanted)
-    except (NotCached, UsageError):
-        return False
-    return True
+def means_cached(wanted: str, is_here: Callable[[str], bool]) -> bool:
+    """Whether what was typed means a cached dataset, be it here or not, rather than a source."""
+    name, _, version = wanted.partition("@")
+    there = os.path.lexists(wanted)
+    if is_name(name) and not ("/" in version or there):
+        return True
+    return not ("/" in name and there) and is_here(wanted)
 
 
 def _hold(node: Node, version: CachedVersion, owner: str) -> Held:

@@ -7,7 +7,7 @@ import pytest
 from dsagent.contract import ExitCode
 from dsagent.core.errors import DsagentError, NotPermitted, SourceError, error_of
 
-KINDS = [DsagentError, *DsagentError.__subclasses__()]
+KINDS: list[type[DsagentError]] = [DsagentError, *DsagentError.__subclasses__()]
 
 
 @pytest.mark.parametrize("kind", KINDS)

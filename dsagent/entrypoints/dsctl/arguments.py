@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 WITH_VALUE = {
     "--root": "--root",
+    "--agent": "--agent",
     "--capacity": "--capacity",
     "--keep-free": "--keep-free",
     "--output": "--output",

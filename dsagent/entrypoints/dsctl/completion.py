@@ -20,6 +20,8 @@ TAKE_DATASETS = ("run", "path", "verify", "evict", "diff", "lease")
 
 CHOICES: dict[str, type[StrEnum]] = {"output": Output, "progress": ProgressStyle, "check": Check}
 
+PATIENCE_SECONDS = 0.5  # somebody waits for the key that was pressed
+
 BASH = r"""_dsctl() {
     local IFS=$'\n'
     COMPREPLY=($("$1" _complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
@@ -100,8 +102,11 @@ def _subcommand(command: Any, before: Sequence[str]) -> Any:
 def _datasets(session: Session, typed: Sequence[str]) -> Iterable[str]:
     if "--root" in typed[:-1]:
         session.flags = Flags(root=typed[typed.index("--root") + 1])
+    if "--agent" in typed[:-1]:
+        session.agent_address = typed[typed.index("--agent") + 1]
+    session.patience = PATIENCE_SECONDS
     try:
-        return {str(version.dataset) for version in session.node.shown()}
+        return {info.dataset for info in session.verbs.ls()}
     except DsagentError:  # a shell has no place for it
         return ()
 

@@ -85,8 +85,7 @@ def cache(  # noqa: PLR0913 - one parameter an option
     storage_option: StorageOption = None,
 ) -> None:
     """Make a dataset present, verified and read-only on this node."""
-    from dsagent.service.cache import cache, plan_cache  # noqa: PLC0415 - slow to import
-    from dsagent.service.origins import CacheRequest  # noqa: PLC0415
+    from dsagent.service.origins import CacheRequest  # noqa: PLC0415 - slow to import
 
     session: Session = context.obj
     request = CacheRequest(
@@ -101,10 +100,10 @@ def cache(  # noqa: PLR0913 - one parameter an option
         skip_special=skip_special,
     )
     if dry_run:
-        plan = plan_cache(session.node, request)
+        plan = session.verbs.plan_cache(request)
         session.show(View(plan, lambda _: _planned(plan), [f"{plan.dataset}@{plan.version}"]))
         return
-    result = cache(session.node, request)
+    result = session.verbs.cache(request)
     _say_skipped(session, result.skipped_special)
     session.show(View(result, lambda _: _cached(result), [f"{result.dataset}@{result.version}"]))
     if lease is None:

@@ -19,10 +19,8 @@ def verify(
     storage_option: StorageOption = None,
 ) -> None:
     """Re-read every file of a dataset and compare it with the manifest; exit code 5 if one is bad."""
-    from dsagent.service.verify import verify  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    result = verify(session.node, dataset, repair, location(dataset, storage_option).options)
+    result = session.verbs.verify(dataset, repair, location(dataset, storage_option).options)
     session.show(View(result, lambda _: _verified(result), [f"{result.dataset}@{result.version}"]))
     if len(result.bad) > result.repaired:
         raise DigestMismatch(
@@ -60,17 +58,15 @@ def evict(
     dry_run: DryRun = False,
 ) -> None:
     """Remove a dataset, or as many as it takes until SIZE is free. What a process uses is never removed."""
-    from dsagent.service.evict import evict, evict_need  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
     if (dataset is None) == (need is None):
         raise UsageError("run", "dsctl evict", "it takes NAME or --need SIZE, and not both", "see dsctl evict --help")
     if need is not None and force:
         raise UsageError("run", "dsctl evict", "--force goes with NAME only", "see dsctl evict --help")
     if need is not None:
-        result = evict_need(session.node, parse_size(need), dry_run)
+        result = session.verbs.evict_need(parse_size(need), dry_run)
     else:
-        result = evict(session.node, dataset or "", force, dry_run)
+        result = session.verbs.evict(dataset or "", force, dry_run)
     session.show(View(result, lambda _: _evicted(result), [f"{e.dataset}@{e.version}" for e in result.evicted]))
 
 
@@ -87,15 +83,13 @@ def doctor(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the catalog anew from what is on the disk.")] = False,
 ) -> None:
     """Look at the filesystem, limits and leftovers, and say what to do; exit code 1 if something is wrong."""
-    from dsagent.service.doctor import doctor  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    findings = doctor(session.node, rebuild)
+    findings = session.verbs.doctor(rebuild)
     rows = [[found.status, found.name, found.detail, found.advice] for found in findings]
     session.show(View({"checks": findings}, lambda _: table(["STATUS", "CHECK", "DETAIL", "ADVICE"], rows)))
     failed = [found.name for found in findings if found.status == "fail"]
     if failed:
-        raise DsagentError("vouch for", str(session.node.root), f"{', '.join(failed)} failed", "see the advice")
+        raise DsagentError("vouch for", session.verbs.root, f"{', '.join(failed)} failed", "see the advice")
 
 
 EXAMPLES = {

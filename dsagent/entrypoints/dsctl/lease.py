@@ -23,34 +23,26 @@ def add(
     duration: Duration = "2h",
 ) -> None:
     """Keep a dataset from eviction for some time."""
-    from dsagent.service.leases import add  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    _show(session, add(session.node, dataset, owner, parse_duration(duration)))
+    _show(session, session.verbs.add_lease(dataset, owner, parse_duration(duration)))
 
 
 def renew(context: typer.Context, wanted: Wanted, owner: Owner = None, duration: Duration = "2h") -> None:
     """Let a lease end later, or sooner."""
-    from dsagent.service.leases import renew  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    _show(session, renew(session.node, wanted, owner, parse_duration(duration)))
+    _show(session, session.verbs.renew_lease(wanted, owner, parse_duration(duration)))
 
 
 def release(context: typer.Context, wanted: Wanted, owner: Owner = None) -> None:
     """End a lease."""
-    from dsagent.service.leases import release  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    _show(session, release(session.node, wanted, owner))
+    _show(session, session.verbs.release_lease(wanted, owner))
 
 
 def ls(context: typer.Context) -> None:
     """List all leases; those without an end are held by running processes."""
-    from dsagent.service.leases import list_leases  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    leases = list_leases(session.node)
+    leases = session.verbs.leases()
     headers = ["OWNER", "DATASET", "VERSION", "EXPIRES", "ID"]
 
     def lines(wide: bool) -> list[str]:

@@ -22,9 +22,7 @@ def ls(
     """List the datasets on this node, or the versions in a store."""
     session: Session = context.obj
     if store is None:
-        from dsagent.service.listing import ls  # noqa: PLC0415 - slow to import
-
-        cached = ls(session.node)
+        cached = session.verbs.ls()
         session.show(View(cached, lambda wide: _cached(cached, wide), [f"{c.dataset}@{c.version}" for c in cached]))
         return
     from dsagent.service.listing import ls_store  # noqa: PLC0415 - slow to import
@@ -85,23 +83,19 @@ def path(
     dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
 ) -> None:
     """Say where a dataset is."""
-    from dsagent.service.listing import ls, path  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    where = path(session.node, dataset)
+    where = session.verbs.path(dataset)
     if session.output in (Output.TABLE, Output.WIDE):
         session.show(View(None, lambda _: [where]))
         return
-    info = next(info for info in ls(session.node) if info.path == where)
+    info = next(info for info in session.verbs.ls() if info.path == where)
     session.show(View(info, lambda _: [where], [f"{info.dataset}@{info.version}"]))
 
 
 def df(context: typer.Context) -> None:
     """Say how much room there is."""
-    from dsagent.service.listing import df  # noqa: PLC0415 - slow to import
-
     session: Session = context.obj
-    info = df(session.node)
+    info = session.verbs.df()
     inodes = {
         "used": info.inodes_used,
         "reserved": info.inodes_reserved,
@@ -136,10 +130,10 @@ def diff(
     storage_option: StorageOption = None,
 ) -> None:
     """Say which files differ between two sources, stores or cached datasets."""
-    from dsagent.service.diff import Side, diff  # noqa: PLC0415 - slow to import
+    from dsagent.service.diff import Side  # noqa: PLC0415 - slow to import
 
     session: Session = context.obj
-    result = diff(session.node, *(Side(one, location(one, storage_option).options) for one in (a, b)))
+    result = session.verbs.diff(*(Side(one, location(one, storage_option).options) for one in (a, b)))
     session.show(View(result, lambda _: _differences(result)))
 
 

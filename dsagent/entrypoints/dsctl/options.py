@@ -49,6 +49,15 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
             "write there, else ~/.cache/dsagent].",
         ),
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The agent to ask, unix:///PATH or https://HOST:PORT [env: DSAGENT_AGENT, unless --root is given; "
+            "default: the one that holds the root, if there is one]. DSAGENT_TOKEN_FILE has your token, "
+            "DSAGENT_CA_FILE the certificate of an https agent's authority.",
+        ),
+    ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(
@@ -76,12 +85,21 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
     del version  # its callback has done it
     _log_to_stderr(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
     start: Start = context.obj
+    seconds = None
     if timeout is not None:
         seconds = parse_duration(timeout)
         if seconds <= 0:
             raise UsageError("use", f"--timeout {timeout}", "it is no time at all", "write for example 90s or 2h")
         start.stopping.after(seconds)
-    start.session = context.obj = Session(Flags(root, capacity, keep_free), output, progress, quiet, start.separated)
+    start.session = context.obj = Session(
+        Flags(root, capacity, keep_free),
+        agent,
+        output,
+        progress,
+        quiet,
+        separated=start.separated,
+        patience=seconds,
+    )
 
 
 class Start:

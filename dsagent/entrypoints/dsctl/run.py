@@ -31,7 +31,7 @@ def run(
     Caches what is missing, sets DSAGENT_DATASET_<NAME> to the path of each dataset and becomes COMMAND. The datasets
     are kept until COMMAND and the children that inherit its descriptors have ended.
     """
-    from dsagent.service.run import environment, find_or_cache  # noqa: PLC0415 - slow to import
+    from dsagent.service.run import environment  # noqa: PLC0415 - slow to import
 
     session: Session = context.obj
     if not command or not session.separated:
@@ -39,7 +39,7 @@ def run(
     wanted = datasets.split(",")
     options = location(wanted[0], storage_option).options
     owner = f"dsctl run {os.path.basename(command[0])}"
-    held = [find_or_cache(session.node, location(one, None).url, options, owner) for one in wanted]
+    held = [session.verbs.find_or_cache(location(one, None).url, options, owner) for one in wanted]
     variables = environment(held)
     for one in held:
         one.lease.inheritable()

@@ -11,18 +11,32 @@ from dsagent.entrypoints.dsctl.render import Output, View, say, write
 from dsagent.service.settings import Flags, Settings, load_settings
 
 if TYPE_CHECKING:
+    from dsagent.adapters.agent_client import AgentVerbs
     from dsagent.entrypoints.dsctl.progress import ProgressStyle
-    from dsagent.service.node import Meter, Node
-    from dsagent.wiring import Wiring
+    from dsagent.service.node import Meter
+    from dsagent.service.verbs import Verbs
+    from dsagent.wiring import Asking, Wiring
 
 log = logging.getLogger("dsagent")
 
 
 class Session:
-    """One run of dsctl. `separated`: the command line had a `--`."""
+    """One run of dsctl. `agent` and `patience`: see dsagent.wiring.Asking; `separated`: the command line had a `--`."""
 
-    def __init__(self, flags: Flags, output: Output, style: "ProgressStyle", quiet: bool, separated: bool) -> None:
+    def __init__(
+        self,
+        flags: Flags,
+        agent: str | None,
+        output: Output,
+        style: "ProgressStyle",
+        quiet: bool,
+        *,
+        separated: bool,
+        patience: float | None,
+    ) -> None:
         self.flags = flags
+        self.agent_address = agent
+        self.patience = patience
         self.output = output
         self.separated = separated
         self._style = style
@@ -44,11 +58,18 @@ class Session:
         return make_meter(self._style, self._quiet)
 
     @cached_property
-    def node(self) -> "Node":
-        """The cache of this machine; raises UnfitRoot."""
-        from dsagent.wiring import local_node  # noqa: PLC0415 - a help text needs none
+    def verbs(self) -> "Verbs":
+        """The verbs on the cache; raises UnfitRoot, UsageError."""
+        from dsagent.wiring import open_verbs  # noqa: PLC0415 - a help text needs none
 
-        return local_node(self.settings, self.meter)
+        return open_verbs(self.settings, self.meter, self._asking())
+
+    @cached_property
+    def agent(self) -> "AgentVerbs":
+        """The agent, for verbs that need one; raises AgentUnreachable, UsageError."""
+        from dsagent.wiring import open_agent  # noqa: PLC0415 - a help text needs none
+
+        return open_agent(self.settings, self.meter, self._asking())
 
     @cached_property
     def opener(self) -> "Wiring":
@@ -66,6 +87,13 @@ class Session:
         """Says something that is good to know on standard error."""
         if not self._quiet:
             say(f"note: {text}")
+
+    def _asking(self) -> "Asking":
+        from dsagent.entrypoints.meters import NoMeter  # noqa: PLC0415 - a help text needs none
+        from dsagent.wiring import Asking  # noqa: PLC0415 - likewise
+
+        asking = Asking(self.agent_address, looked_at=not isinstance(self.meter, NoMeter))
+        return asking if self.patience is None else asking._replace(patience=self.patience)
 
     def close(self) -> None:
         """Takes progress off the screen."""
