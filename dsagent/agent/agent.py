@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from dsagent.agent.admission import Admission
 from dsagent.agent.counts import Counts
@@ -59,6 +60,7 @@ class Agent:
         self._files = TaskFiles(node.root / "tasks")
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+        self._saving = threading.Lock()
         self._tasks: dict[str, Task] = {}
         self._errands: dict[CacheRequest, Errand] = {}
         self._resolvers = ThreadPoolExecutor(RESOLVERS, "resolve")
@@ -99,7 +101,7 @@ class Agent:
             with self._changed:
                 self._changed.wait_for(lambda: task.state in ("ready", "failed"), SETTLE_SECONDS)
             if task.state != "ready":  # else it has been written with its result
-                self._files.write(task)
+                self._save(task)
                 for wanted in spec.wanted:
                     if wanted.request.name:
                         pods.announce(self.node, spec.id, wanted.request.name)
@@ -123,7 +125,8 @@ class Agent:
             for part in task.parts:
                 self._leave(part, task_id)
             self._changed.notify_all()
-        self._files.remove(task_id)
+        with self._saving:
+            self._files.remove(task_id)
         pods.unlink(self.node, task_id)
         self.events.add("deleted", {"id": task_id}, task_id, task.spec.owner)
         self._admission.wake()
@@ -183,7 +186,11 @@ class Agent:
         self._begin(task)
 
     def _begin(self, task: Task) -> None:
-        """Finds or makes an errand for each part that has none."""
+        """Finds or makes an errand for each part that has none.
+
+        A version that is named takes no listing: it is looked for here and now.
+        """
+        quick = []
         with self._lock:
             for part in task.parts:
                 if part.result is not None or part.errand is not None:
@@ -197,20 +204,29 @@ class Agent:
                         "ask again with them, as a waiting init container does by itself",
                     )
                     continue
-                part.errand = self._join(part.wanted.complete(), task)
+                part.errand, todo = self._join(part.wanted.complete(), task)
+                if todo and part.wanted.request.version:
+                    quick.append(todo)
+                elif todo:
+                    self._resolvers.submit(todo)
             self._tell(task)
+        for todo in quick:
+            todo()
 
-    def _join(self, request: CacheRequest, task: Task) -> Errand:
-        """Inside the lock: the errand for a request, a new one unless one is under way or was just done."""
+    def _join(self, request: CacheRequest, task: Task) -> tuple[Errand, Callable[[], None] | None]:
+        """Inside the lock: the errand for a request, a new one unless one is under way or was just done, and what is
+        to be done for it outside the lock.
+        """
+        todo = None
         errand = self._errands.get(request)
         if errand is None or (errand.brought and not errand.is_recent(FRESH_SECONDS)):
             errand = self._errands[request] = Errand(request, task.spec.prefetch)
-            self._resolvers.submit(self._resolve, errand)
+            todo = partial(self._resolve, errand)
         elif errand.brought:
-            self._resolvers.submit(self._deliver_again, errand, errand.brought)
+            todo = partial(self._deliver_again, errand, errand.brought)
         errand.prefetch = errand.prefetch and task.spec.prefetch
         errand.tasks.add(task.spec.id)
-        return errand
+        return errand, todo
 
     def _leave(self, part: Part, task_id: str) -> None:
         """Inside the lock: takes a task off its errand; one that nobody else needs is cancelled."""
@@ -316,8 +332,14 @@ class Agent:
         if gone:
             pods.unlink(self.node, task.spec.id)
             return
-        self._files.write(task)
+        self._save(task)
         self._tell(task)
+
+    def _save(self, task: Task) -> None:
+        """Writes a task as it is now, unless it was deleted."""
+        with self._saving:
+            if self._tasks.get(task.spec.id) is task:
+                self._files.write(task)
 
     def _again(self, errand: Errand) -> None:
         """What an errand found is gone: those who wait for it get a new one."""
@@ -325,7 +347,9 @@ class Agent:
             if self._errands.get(errand.request) is errand:
                 del self._errands[errand.request]
             for task, part in self._parts(errand):
-                part.errand = self._join(errand.request, task)
+                part.errand, todo = self._join(errand.request, task)
+                if todo:
+                    self._resolvers.submit(todo)
 
     def _refuse(self, task: Task, error: DsagentError, for_good: bool) -> None:
         """There is no room for a task now, or never will be."""

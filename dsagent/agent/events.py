@@ -9,7 +9,7 @@ from typing import Literal
 
 from dsagent.core.tasks import Owner
 
-KEPT = 10_000
+KEPT = 2_000
 
 Kind = Literal["task", "deleted", "evicted", "limits"]
 

@@ -190,16 +190,23 @@ def _part_document(part: Part) -> dict[str, Any]:
     return {
         "namespace": request.namespace,
         "name": request.name,
-        "source": request.source.url,
+        "source": _location_document(request.source),
         "version": request.version,
         "check": request.check,
         "replace_source": request.replace_source,
         "skip_special": request.skip_special,
-        "pack_to": request.pack_to and request.pack_to.url,
-        "storage": [list(pair) for pair in request.source.options],
+        "pack_to": request.pack_to and _location_document(request.pack_to),
         "secret": part.wanted.secret,
         "result": part.result and asdict(part.result),
     }
+
+
+def _location_document(location: Location) -> dict[str, Any]:
+    return {"url": location.url, "storage": [list(pair) for pair in location.options]}
+
+
+def _read_location(document: dict[str, Any]) -> Location:
+    return Location(document["url"], tuple((str(name), str(value)) for name, value in document["storage"]))
 
 
 def _read(path: Path) -> Task:
@@ -216,14 +223,13 @@ def _read(path: Path) -> Task:
 
 
 def _read_part(document: dict[str, Any]) -> Part:
-    storage = tuple((str(name), str(value)) for name, value in document["storage"])
     request = CacheRequest(
-        Location(document["source"], storage),
+        _read_location(document["source"]),
         document["name"],
         document["version"],
         check=cast("Check", document["check"]),
         replace_source=document["replace_source"],
-        pack_to=Location(document["pack_to"], storage) if document["pack_to"] else None,
+        pack_to=_read_location(document["pack_to"]) if document["pack_to"] else None,
         skip_special=document["skip_special"],
         namespace=document["namespace"],
     )

@@ -163,6 +163,9 @@ class Catalog(Protocol):
     def decide(self) -> AbstractContextManager[Decision]:
         """The lock on decisions: one process at a time is inside; readers see what was before until it ends."""
 
+    def lock(self) -> AbstractContextManager[None]:
+        """The same lock, for what changes leases only."""
+
 
 class DiskSpace(Protocol):
     """The filesystem of the root."""

@@ -55,7 +55,7 @@ class ProcessLease:
 def hold(node: Node, version: CachedVersion, owner: str) -> ProcessLease:
     """A lease of this process; raises NotCached if the version is not there any more."""
     info = LeaseInfo(new_id(), owner, str(version.dataset), version.version, None)
-    with node.catalog.decide():
+    with node.catalog.lock():
         _sweep(node)
         _require_present(node, version)
         fd = write(node, version.id, info)
@@ -75,7 +75,7 @@ def add_lease(node: Node, version: CachedVersion, owner: str, seconds: float) ->
     if not owner or not owner.isprintable():
         raise UsageError("lease", str(version.dataset), "the owner must be printable text")
     expires = _until(node, str(version.dataset), seconds)
-    with node.catalog.decide():
+    with node.catalog.lock():
         _sweep(node)
         _require_present(node, version)
         for lease in written(node):
@@ -96,7 +96,7 @@ def renew(node: Node, wanted: str, owner: str | None, seconds: float) -> LeaseIn
     Raises NotCached if there is no such lease, UsageError if that means several or one that a process holds.
     """
     expires = _until(node, wanted, seconds)
-    with node.catalog.decide():
+    with node.catalog.lock():
         _sweep(node)
         lease = _the_one(node, wanted, owner)
         info = replace(lease.info, expires=expires)
@@ -106,7 +106,7 @@ def renew(node: Node, wanted: str, owner: str | None, seconds: float) -> LeaseIn
 
 def release(node: Node, wanted: str, owner: str | None) -> LeaseInfo:
     """Ends a lease; `wanted` and errors as for `renew`."""
-    with node.catalog.decide():
+    with node.catalog.lock():
         _sweep(node)
         lease = _the_one(node, wanted, owner)
         _end(node, lease, node.clock.now())

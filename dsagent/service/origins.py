@@ -153,8 +153,8 @@ class SourceOrigin:
 
     @property
     def skipped_special(self) -> int:
-        """How many entries were left out because they cannot be kept."""
-        return len(self._listing.special)
+        """How many entries were left out because they cannot be kept; 0 if it was not listed."""
+        return len(self._listing.special) if "_listing" in self.__dict__ else 0
 
     @property
     def flight(self) -> str:

@@ -43,7 +43,7 @@ def link(node: Node, version: CachedVersion, tasks: Collection[tuple[str, str]])
     Raises NotCached if the version is not there any more, and NotPermitted, InsufficientStorage.
     """
     target = os.path.relpath(node.data(version), node.pods / "task")
-    with node.catalog.decide():
+    with node.catalog.lock():
         if not node.data(version).is_dir():
             raise NotCached("lease", f"{version.dataset}@{version.version}", "it was evicted meanwhile")
         for task, name in tasks:

@@ -165,10 +165,14 @@ def rebuild(node: Node) -> None:
     node.prepare()
     with held(node.locks / "rebuild", waiting=lambda: time.sleep(0.1)):
         try:
-            node.catalog.versions()
             node.catalog.reservations()
+            _reconcile(node)  # a decision reads the file anew, whatever a reader has in its memory
         except UnfitRoot:
             for file in node.root.glob(f"{CATALOG}*"):
                 file.rename(node.trash / f"{file.name}.{new_id()}")
-        with node.catalog.decide() as decision:
-            reconcile(node, decision)
+            _reconcile(node)
+
+
+def _reconcile(node: Node) -> None:
+    with node.catalog.decide() as decision:
+        reconcile(node, decision)

@@ -63,6 +63,12 @@ class MemoryCatalog:
             finally:
                 self._decider = None
 
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        assert self._decider != threading.get_ident(), "decisions do not nest"
+        with self._lock:
+            yield
+
 
 class _State:
     def __init__(self, versions: dict[str, CachedVersion], reservations: dict[str, Reservation]) -> None:

@@ -1,21 +1,17 @@
 """What a request may ask for: whose it is, which sources it may name, and how it becomes a task."""
 
-import os
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Depends, Request
-from pydantic import SecretStr
 
 from dsagent.agent.tasks import TaskSpec, Wanted
 from dsagent.api.v1 import DatasetRequest, TaskRequest
-from dsagent.contract import STORAGE_OPTIONS
 from dsagent.core.datasets import check_namespace
 from dsagent.core.errors import NotPermitted, UsageError
-from dsagent.core.ports import Location
 from dsagent.core.tasks import Owner
 from dsagent.entrypoints.serve.identity import Identity, identify
 from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable
+from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.service.origins import CacheRequest
 
@@ -33,7 +29,7 @@ def asker(request: Request) -> Identity:
     return identity
 
 
-def ready_asker(request: Request) -> Identity:
+async def ready_asker(request: Request) -> Identity:
     """Who asks an agent that is ready; raises Unauthenticated, Unavailable."""
     identity = asker(request)
     state = state_of(request)
@@ -44,9 +40,9 @@ def ready_asker(request: Request) -> Identity:
     return identity
 
 
-def administrator(request: Request) -> Identity:
+async def administrator(request: Request) -> Identity:
     """Who asks, if they may do anything; raises Unauthenticated, Unavailable, NotPermitted."""
-    identity = ready_asker(request)
+    identity = await ready_asker(request)
     if not identity.is_administrator:
         raise NotPermitted("do", f"{request.method} {request.url.path}", "it is for administrators", "ask one")
     return identity
@@ -75,53 +71,15 @@ def wanted_dataset(dataset: DatasetRequest, namespace: str, who: Identity, state
     """One dataset of a task in a namespace; raises NotPermitted, UsageError."""
     options = dataset.options
     storage = checked_storage(options.storage)
-    source = place(dataset.source, storage, who, state)
+    source = state.allowed.place(dataset.source, storage, who)
     request = CacheRequest(
         source,
         dataset.name,
         dataset.version,
         check=options.check,
         replace_source=options.replace_source,
-        pack_to=place(options.pack_to, storage, who, state) if options.pack_to else None,
+        pack_to=state.allowed.place(options.pack_to, storage, who) if options.pack_to else None,
         skip_special=options.skip_special,
         namespace=namespace,
     )
-    return Wanted(request, bool(dataset.credentials), revealed(dataset.credentials))
-
-
-def checked_storage(storage: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Storage options, if none may be a secret; raises UsageError."""
-    if secret := sorted(storage.keys() - STORAGE_OPTIONS):
-        raise UsageError("use", "storage", f"{', '.join(secret)} may be a secret", "send it as one of the credentials")
-    return tuple(sorted(storage.items()))
-
-
-def revealed(credentials: Mapping[str, SecretStr]) -> tuple[tuple[str, str], ...]:
-    """Credentials as sources take them."""
-    return tuple(sorted((name, secret.get_secret_value()) for name, secret in credentials.items()))
-
-
-def place(url: str, storage: Sequence[tuple[str, str]], who: Identity, state: State) -> Location:
-    """A source or store that the asker may name; raises NotPermitted."""
-    protocol, separator, path = url.partition("://")
-    if separator and protocol != "file":
-        if state.allowed_urls and not any(url == one or url.startswith(f"{one}/") for one in state.allowed_urls):
-            raise _refused(url)
-        return Location(url, tuple(storage))
-    path = path if separator else url
-    if not os.path.isabs(path):
-        raise UsageError("use", path, "the agent does not know from where it counts", "write the whole path")
-    if not state.allowed_folders:
-        if who.is_administrator and not state.allowed_urls:
-            return Location(path, tuple(storage))
-        raise _refused(url)
-    for folder in state.allowed_folders:
-        if path == folder or path.startswith(f"{folder}/"):
-            return Location(path, (*storage, ("beneath", folder)))
-    raise _refused(url)
-
-
-def _refused(url: str) -> NotPermitted:
-    return NotPermitted(
-        "read", url, "the agent's settings do not allow this source", "an administrator can allow it: --sources"
-    )
+    return Wanted(request, bool(dataset.credentials), opened_by(storage, dataset.credentials, who))

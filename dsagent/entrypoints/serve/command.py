@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from dsagent.entrypoints.serve.identity import NoTokens, TokenFile
 from dsagent.entrypoints.serve.logs import log_to_stderr
 from dsagent.entrypoints.serve.server import run, servers
 from dsagent.entrypoints.serve.settings import AgentSettings
+from dsagent.entrypoints.serve.sources import allowed
 from dsagent.entrypoints.serve.state import State
 from dsagent.service.settings import Settings
 from dsagent.wiring import local_agent
@@ -31,21 +33,22 @@ log = logging.getLogger("dsagent")
 # An agent that is draining still has the root: its successor waits for it.
 TAKEOVER_SECONDS = 60.0
 POLL_SECONDS = 0.1
+SWITCH_SECONDS = 0.0005
 
 
 def serve(settings: AgentSettings) -> None:
     """Serves until SIGTERM or SIGINT; raises UsageError, UnfitRoot, InUse."""
     log_to_stderr(settings.log_format)
     _allow_open_files()
+    # Requests are answered beside flights: by default one of these would hold the interpreter for 5 ms at a time.
+    sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
     throttle.rate = settings.bandwidth
     verifier = TokenFile(settings.tokens) if settings.tokens else NoTokens()
     base = Settings(settings.root, settings.capacity, settings.keep_free, settings.workers)
     agent = local_agent(base, Shares(settings.slots, settings.tasks), throttle)
-    folders = tuple(one.rstrip("/") for one in settings.sources if "://" not in one)
-    urls = tuple(one.rstrip("/") for one in settings.sources if "://" in one)
     peers = frozenset({0, *settings.peers})
-    state = State(agent, throttle, Hub(agent.events), verifier, peers, urls, folders)
+    state = State(agent, throttle, Hub(agent.events), verifier, peers, allowed(settings.sources))
     with _holding(settings):
         listening = servers(make_app(state), settings)
         try:

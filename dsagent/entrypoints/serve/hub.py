@@ -69,6 +69,9 @@ class Hub:
             self._queues.discard(queue)
 
     def _heard(self, event: Event) -> None:
+        # Whoever waits has said so before it looked at what there was: without one there is nobody to tell.
+        if not (self._queues or event.task in self._waiting):
+            return
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._spread, event)
 
