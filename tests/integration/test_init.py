@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.agent import Answer, Document, FakeAgent, answer, dataset, problem
 from tests.support.command import HANG_SECONDS
 from tests.support.init import UID, Pod
+from tests.support.processes import children
 
 CANARY = "canary-8d1f"
 VERSION = "xxh3:" + "1" * 32
@@ -362,6 +363,16 @@ def test_a_signal_ends_the_client_and_not_the_task(
     serving.show(UID, ready(tree))
     assert pod.run().code == 0
     assert len(serving.tasks) == 1
+
+
+@pytest.mark.needs("root", "mount")
+def test_a_signal_ends_the_first_process_of_a_container(pod: Pod, serving: FakeAgent) -> None:
+    serving.make = lambda _: [dataset("images", "running")]
+    client = replace(pod, prefix=["unshare", "--pid", "--fork"]).start()
+    wait_for(lambda: serving.count("GET") > 0)
+    (first,) = children(client.process.pid)
+    os.kill(first, signal.SIGTERM)
+    assert client.end().code == 143
 
 
 def test_start_returns_and_wait_goes_on(pod: Pod, serving: FakeAgent, tree: Path) -> None:

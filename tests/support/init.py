@@ -1,6 +1,7 @@
 """Runs dsagent-init as an init container would: the zipapp, in a process of its own, with the standard library only."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,7 +49,11 @@ class Running:
 
     def end(self) -> Ended:
         """Waits for its end."""
-        code = self.process.wait(HANG_SECONDS)
+        try:
+            code = self.process.wait(HANG_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
         return Ended(code, self._out.read_text(), self.said)
 
 
@@ -92,7 +97,13 @@ class Pod:
         with out.open("wb") as stdout, err.open("wb") as stderr:
             command = [*self.prefix, sys.executable, "-I", "-S", str(self.zipapp), *arguments]
             process = subprocess.Popen(
-                command, env=self.variables(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd="/"
+                command,
+                env=self.variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd="/",
+                start_new_session=True,
             )
         return Running(process, out, err)
 
