@@ -189,6 +189,14 @@ def test_sends_credentials_again_when_the_agent_waits_for_them(pod: Pod, serving
     assert [one.method for one in serving.asked] == ["PUT", "GET", "PUT"]
 
 
+def test_sends_nothing_again_to_an_agent_that_waits_for_space(pod: Pod, serving: FakeAgent, tree: Path) -> None:
+    waiting = {"state": "pending", "datasets": [dataset("images", "pending", error=problem(4, "it is full"))]}
+    done = {"state": "ready", "datasets": [ready(tree)]}
+    serving.answers = [answer(200, waiting), answer(200, waiting), answer(200, done)]
+    assert pod.having(DSAGENT_DATASETS="images=s3://bucket/images", **S3).run().code == 0
+    assert [one.method for one in serving.asked] == ["PUT", "GET", "GET"]
+
+
 def test_without_credentials_of_its_own_it_cannot_send_any(pod: Pod, serving: FakeAgent) -> None:
     waiting = dataset("images", "pending", error=problem(11, "cannot open s3://bucket/images: no credentials any more"))
     serving.make = lambda _: [waiting]
