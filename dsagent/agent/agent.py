@@ -33,6 +33,7 @@ FRESH_SECONDS = 5.0
 SETTLE_SECONDS = 0.02
 RESOLVERS = 8
 UPKEEP_SECONDS = 10.0
+EXPIRY_SECONDS = 1.0
 OWNER = "agent"
 
 
@@ -398,13 +399,18 @@ class Agent:
         self.events.add("task", info, info.id, info.owner)
 
     def _keep_up(self) -> None:
-        while not self._closing.wait(UPKEEP_SECONDS):
+        due = time.monotonic() + UPKEEP_SECONDS
+        while not self._closing.wait(EXPIRY_SECONDS):
             try:
-                self._tidy()
+                self._expire()
+                if time.monotonic() > due:
+                    self._tidy()
+                    due = time.monotonic() + UPKEEP_SECONDS
             except DsagentError as error:
                 log.warning("upkeep: %s", error)
 
-    def _tidy(self) -> None:
+    def _expire(self) -> None:
+        """Ends tasks that were to be kept for some time, and forgets listings that are not fresh any more."""
         now = self.node.clock.now()
         with self._lock:
             over = [task.spec.id for task in self._tasks.values() if task.expires is not None and task.expires < now]
@@ -414,6 +420,8 @@ class Agent:
         for task_id in over:
             with contextlib.suppress(NotCached):
                 self.delete(task_id)
+
+    def _tidy(self) -> None:
         recover(self.node)
         with self.node.catalog.decide() as decision:
             drop_dead(self.node, decision)
