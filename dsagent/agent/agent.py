@@ -15,7 +15,7 @@ from dsagent.agent.errand import Brought, Errand
 from dsagent.agent.events import EventLog
 from dsagent.agent.gate import FairGate, Share
 from dsagent.agent.tasks import Part, Task, TaskFiles, TaskSpec, new_task
-from dsagent.core.errors import DsagentError, InUse, NotCached, NotPermitted
+from dsagent.core.errors import DsagentError, InUse, NotCached, NotPermitted, UsageError
 from dsagent.core.ports import CachedVersion
 from dsagent.core.tasks import TaskInfo
 from dsagent.service import pods
@@ -183,7 +183,7 @@ class Agent:
         """Goes on with a task of an earlier run."""
         for part in task.parts:
             if part.result is not None and not pods.linked(self.node, task.spec.id, part.name):
-                part.result = None
+                part.result, part.claimed = None, ""
         self._begin(task)
 
     def _begin(self, task: Task) -> None:
@@ -309,7 +309,7 @@ class Agent:
         name = brought.version.dataset.name
         while True:
             with self._lock:
-                waiting = self._parts(errand)
+                waiting = [(task, part) for task, part in self._parts(errand) if self._claim(task, part, name)]
                 if not waiting:
                     if errand.brought is None:
                         self.counts.brought(brought.result)
@@ -323,15 +323,29 @@ class Agent:
             for task, part in waiting:
                 self._finish(task, part, brought.result)
 
+    def _claim(self, task: Task, part: Part, name: str) -> bool:
+        """Inside the lock: whether the part may have the task's link of this name; it fails if another one has it."""
+        if any(other.claimed == name for other in task.parts if other is not part):
+            part.error = UsageError(
+                "put", f"the task {task.spec.id}", f"two of its datasets are named {name}", "give one of them a name"
+            )
+            part.failed = True
+            self._leave(part, task.spec.id)
+            self._tell(task)
+            return False
+        part.claimed = name
+        return True
+
     def _finish(self, task: Task, part: Part, result: CacheResult) -> None:
         with self._lock:
-            gone = task.spec.id not in self._tasks
+            gone = self._tasks.get(task.spec.id) is not task
             if not gone:
                 part.result, part.error, part.errand = result, None, None
                 if task.state == "ready" and task.spec.keep_seconds is not None:
                     task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
         if gone:
-            pods.unlink(self.node, task.spec.id)
+            if task.spec.id not in self._tasks:
+                pods.unlink(self.node, task.spec.id)
             return
         self._save(task)
         self._tell(task)

@@ -56,13 +56,16 @@ class TaskSpec:
 
 @dataclass
 class Part:
-    """One dataset of a task: on its way as an errand, or at its end with a result or an error."""
+    """One dataset of a task: on its way as an errand, or at its end with a result or an error. `claimed` is the name
+    of its link once it has one.
+    """
 
     wanted: Wanted
     errand: Errand | None = None
     result: CacheResult | None = None
     error: DsagentError | None = None
     failed: bool = False
+    claimed: str = ""
 
     @property
     def state(self) -> State:
@@ -236,4 +239,6 @@ def _read_part(document: dict[str, Any]) -> Part:
     result = document["result"]
     if result is not None:
         result = CacheResult(**{**result, "evicted": [Evicted(**one) for one in result["evicted"]]})
-    return Part(Wanted(request, document["secret"]), result=result)
+    part = Part(Wanted(request, document["secret"]), result=result)
+    part.claimed = part.name if result is not None else ""
+    return part

@@ -234,6 +234,15 @@ def test_a_failed_task_is_tried_again_when_it_is_put_again(served: AgentProcess,
     wait(served, "t", "ready")
 
 
+def test_two_datasets_of_one_name_in_a_task_are_refused(served: AgentProcess, scratch: Path) -> None:
+    a, b = source(scratch / "x" / "same"), source(scratch / "y" / "same", seed=1)
+    put(served, "t", a, b)
+    info = wait(served, "t", "failed")
+    until(lambda: sorted(one["state"] for one in get(served, "t")["datasets"]) == ["failed", "ready"])
+    (failed,) = [one for one in get(served, "t")["datasets"] if one["state"] == "failed"]
+    assert failed["error"]["exit_code"] == 2, info
+
+
 def test_what_was_evicted_behind_the_agents_back_is_brought_anew(served: AgentProcess, scratch: Path) -> None:
     a = source(scratch / "a")
     put(served, "t", a, keep_seconds=600)
