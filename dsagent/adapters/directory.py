@@ -8,9 +8,9 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from dsagent.adapters.beneath import Ground, canonical, folder_of, leads_out, open_entry
 from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp
 from dsagent.core.errors import (
     BadStore,
@@ -42,11 +42,12 @@ class DirectorySource:
     remote = False  # a mount may be slow; the engine finds out by measuring
 
     def __init__(self, location: Location) -> None:
-        self.location = Location(os.path.abspath(location.url))
+        self.location = canonical(location)
+        self._open: Callable[[int, bytes, int], int] = open_below if folder_of(location) is None else open_entry
         try:
-            self._root = os.open(location.url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._root = Ground(location).open("", os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise source_error("read", self.location.url, error) from error
+            raise leads_out(location, error) or source_error("read", self.location.url, error) from error
 
     def __del__(self) -> None:
         if hasattr(self, "_root"):
@@ -83,7 +84,7 @@ class DirectorySource:
     def chunks(self, stamp: Stamp) -> Iterator[bytes]:
         """See Source.chunks."""
         try:
-            fd = open_below(self._root, stamp.path, _READ)
+            fd = self._open(self._root, stamp.path, _READ)
             try:
                 self._compare(stamp, os.fstat(fd))
                 if stamp.size <= FRAME_BYTES:
@@ -98,7 +99,7 @@ class DirectorySource:
             finally:
                 os.close(fd)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ESTALE, errno.ELOOP, errno.ENOTDIR):
+            if error.errno in (errno.ENOENT, errno.ESTALE, errno.ELOOP, errno.EXDEV, errno.ENOTDIR):
                 raise self._changed(stamp) from error
             raise source_error("read", f"{self.location.url}/{show_path(stamp.path)}", error) from error
 
@@ -115,7 +116,7 @@ class DirectorySource:
     def _list(self, directory: bytes, unreadable: list[bytes]) -> Iterator[Stamp]:
         prefix = directory + b"/" if directory else b""
         try:
-            fd = open_below(self._root, directory, _LIST) if directory else os.dup(self._root)
+            fd = self._open(self._root, directory, _LIST) if directory else os.dup(self._root)
         except OSError:
             unreadable.append(directory)
             return
@@ -172,14 +173,22 @@ class DirectoryStore:
     remote = False
 
     def __init__(self, location: Location, durable: bool = True) -> None:
-        self.location = Location(os.path.abspath(location.url))
-        self._root = Path(self.location.url)
+        self.location = canonical(location)
         self._durable = durable
+        try:
+            self._ground = Ground(location)
+        except OSError as error:
+            raise local_error("open", self.location.url, error) from error
 
     def find(self, key: str) -> bytes | None:
         """See Store.find."""
         try:
-            return (self._root / key).read_bytes()
+            fd = self._ground.open(key, os.O_RDONLY)
+            try:
+                with open(fd, "rb", closefd=False) as file:
+                    return file.read()
+            finally:
+                os.close(fd)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -188,7 +197,7 @@ class DirectoryStore:
     def read(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
         """See Store.read."""
         try:
-            fd = os.open(self._root / key, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._ground.open(key, os.O_RDONLY)
             try:
                 if length is None:
                     length = os.fstat(fd).st_size - offset
@@ -203,9 +212,9 @@ class DirectoryStore:
 
     def create(self, key: str, data: bytes | BinaryIO) -> bool:
         """See Store.create. A spool becomes the object by a link: its bytes are not copied."""
-        with self._writing(key, data) as path:
+        with self._writing(key, data) as spool, self._ground.parent(key) as (folder, name):
             try:
-                os.link(path, self._root / key)
+                os.link(spool.key, name, src_dir_fd=spool.folder, dst_dir_fd=folder)
             except FileExistsError:
                 return False
             self._sync_folder(key)
@@ -213,29 +222,35 @@ class DirectoryStore:
 
     def replace(self, key: str, data: bytes, expected: bytes | None) -> bool:
         """See Store.replace. Writers on one machine, or on a filesystem with locks, exclude each other."""
-        with self._writing(key, data) as path, _locked(self._root):
+        with self._writing(key, data) as spool, self._locked(), self._ground.parent(key) as (folder, name):
             if self.find(key) != expected:
                 return False
-            os.rename(path, self._root / key)
+            os.rename(spool.key, name, src_dir_fd=spool.folder, dst_dir_fd=folder)
             self._sync_folder(key)
         return True
 
     def spool(self) -> BinaryIO:
         """See Store.spool."""
+        name = uuid.uuid4().hex
         try:
-            (self._root / SPOOLS).mkdir(parents=True, exist_ok=True)
-            path = self._root / SPOOLS / uuid.uuid4().hex
-            return cast("BinaryIO", _Spool(path, lambda error: self._error("write", f"{SPOOLS}{path.name}", error)))
+            self._ground.make(SPOOLS)
+            folder = self._ground.open(SPOOLS, _LIST)
+            return cast("BinaryIO", _Spool(folder, name, lambda error: self._error("write", SPOOLS + name, error)))
         except OSError as error:
             raise self._error("write", SPOOLS, error) from error
 
     def entries(self, prefix: str) -> Iterator[StoredObject]:
         """See Store.entries."""
         try:
-            for name in sorted(os.listdir(self._root / prefix)):
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    found = os.stat(self._root / prefix / name)
-                    yield StoredObject(prefix + name, found.st_size, found.st_mtime)
+            with self._ground.parent(prefix) as (folder, _):
+                fd = os.open(".", _LIST, dir_fd=folder)
+                try:
+                    for name in sorted(os.listdir(fd)):
+                        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                            found = os.stat(name, dir_fd=fd)
+                            yield StoredObject(prefix + name, found.st_size, found.st_mtime)
+                finally:
+                    os.close(fd)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -244,35 +259,47 @@ class DirectoryStore:
     def refresh(self, key: str) -> None:
         """See Store.refresh."""
         try:
-            os.utime(self._root / key)
+            with self._ground.parent(key) as (folder, name):
+                os.utime(name, dir_fd=folder)
         except OSError as error:
             raise self._error("refresh", key, error) from error
 
     def delete(self, key: str) -> None:
         """See Store.delete."""
         try:
-            (self._root / key).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError), self._ground.parent(key) as (folder, name):
+                os.unlink(name, dir_fd=folder)
         except OSError as error:
             raise self._error("delete", key, error) from error
 
     @contextlib.contextmanager
-    def _writing(self, key: str, data: bytes | BinaryIO) -> Iterator[Path]:
-        """The path of a temporary file with the data, on the device."""
+    def _writing(self, key: str, data: bytes | BinaryIO) -> Iterator["_Spool"]:
+        """A temporary file with the data, on the device."""
         try:
-            (self._root / key).parent.mkdir(parents=True, exist_ok=True)
+            self._ground.make(key.rpartition("/")[0])
             with self.spool() if isinstance(data, bytes) else contextlib.nullcontext(data) as file:
                 if isinstance(data, bytes):
                     write_all(file.fileno(), data)
                 file.flush()
                 if self._durable:
                     os.fsync(file.fileno())
-                yield Path(file.name)
+                yield cast("_Spool", file)
         except OSError as error:
             raise self._error("write", key, error) from error
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        fd = self._ground.open("", _LIST)
+        try:
+            with contextlib.suppress(OSError):  # a network filesystem without locks
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
     def _sync_folder(self, key: str) -> None:
         if self._durable:
-            fd = os.open((self._root / key).parent, _LIST)
+            fd = self._ground.open(key.rpartition("/")[0], _LIST)
             try:
                 os.fsync(fd)
             finally:
@@ -280,17 +307,27 @@ class DirectoryStore:
 
     def _error(self, action: str, key: str, error: OSError) -> DsagentError:
         subject = f"{self.location.url}/{key}"
+        if out := leads_out(self.location, error):
+            return out
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE):
             return BadStore(action, subject, error.strerror or str(error), "check the store: dsctl store check")
         return local_error(action, subject, error)
 
 
 class _Spool(io.FileIO):
-    """A new file that loses its name when it is closed; a write that fails is the store's error."""
+    """A new file, `key` in the directory `folder`, that loses this name when it is closed; a write that fails is the
+    store's error.
+    """
 
-    def __init__(self, path: Path, explain: Callable[[OSError], DsagentError]) -> None:
-        super().__init__(str(path), "x+")
+    def __init__(self, folder: int, key: str, explain: Callable[[OSError], DsagentError]) -> None:
+        self.folder = folder
+        self.key = key
         self._explain = explain
+        try:
+            super().__init__(key, "x+", opener=lambda name, flags: os.open(name, flags, 0o666, dir_fd=folder))
+        except BaseException:
+            os.close(folder)
+            raise
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
@@ -300,16 +337,7 @@ class _Spool(io.FileIO):
 
     def close(self) -> None:
         if not self.closed:
-            Path(str(self.name)).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.key, dir_fd=self.folder)
+            os.close(self.folder)
         super().close()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    fd = os.open(folder, _LIST)
-    try:
-        with contextlib.suppress(OSError):  # a network filesystem without locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

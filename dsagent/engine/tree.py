@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from types import TracebackType
 
 from dsagent.core.errors import DsagentError, InsufficientStorage, local_error, show_path
@@ -13,17 +14,22 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_below(root: int, path: bytes, flags: int) -> int:
-    """Opens `path` below the directory `root`, however long it is; raises OSError."""
+def open_at(path: bytes, flags: int, above: int) -> int:
+    """Opens `path` below the directory `above`; raises OSError."""
+    return os.open(path, flags, dir_fd=above)
+
+
+def open_below(root: int, path: bytes, flags: int, open_: Callable[[bytes, int, int], int] = open_at) -> int:
+    """Opens `path` below the directory `root`, however long it is, by `open_`; raises OSError."""
     held = root
     try:
         while len(path) > _PIECE:
             cut = path.rindex(b"/", 0, _PIECE)
-            deeper = os.open(path[:cut], _DIRECTORY, dir_fd=held)
+            deeper = open_(path[:cut], _DIRECTORY, held)
             if held != root:
                 os.close(held)
             held, path = deeper, path[cut + 1 :]
-        return os.open(path, flags, dir_fd=held)
+        return open_(path, flags, held)
     finally:
         if held != root:
             os.close(held)

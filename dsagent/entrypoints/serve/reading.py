@@ -6,9 +6,10 @@ from fastapi.responses import StreamingResponse
 
 from dsagent.api.v1 import DiffRequest, Place, VerifyRequest
 from dsagent.core.datasets import is_reference
-from dsagent.entrypoints.serve.asking import Anyone, checked_storage, place, revealed
+from dsagent.entrypoints.serve.asking import Anyone
 from dsagent.entrypoints.serve.identity import Identity
 from dsagent.entrypoints.serve.ownership import own_reference
+from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.entrypoints.serve.work import Verb, stream
 from dsagent.service.diff import Side, diff
@@ -32,8 +33,8 @@ def _verification(wanted: VerifyRequest, who: Identity, state: State) -> Verb:
     version = state.agent.node.find(reference)
     options = checked_storage(wanted.storage)
     if wanted.repair:
-        options = place(version.source, options, who, state).options
-    options = tuple(sorted((*options, *revealed(wanted.credentials))))
+        options = state.allowed.place(version.source, options, who).options
+    options = tuple(sorted((*options, *opened_by(options, wanted.credentials, who))))
     exact = f"{version.dataset}@{version.version}"
     return lambda node: verify(node, exact, wanted.repair, options)
 
@@ -51,5 +52,5 @@ def _side(given: Place, who: Identity, state: State) -> Side:
     if is_reference(given.source):
         return Side(own_reference(given.source, who), is_cached=True)
     url, at, _ = given.source.rpartition("@xxh3:")
-    options = place(url if at else given.source, storage, who, state).options
-    return Side(given.source, tuple(sorted((*options, *revealed(given.credentials)))), is_cached=False)
+    options = state.allowed.place(url if at else given.source, storage, who).options
+    return Side(given.source, tuple(sorted((*options, *opened_by(storage, given.credentials, who)))), is_cached=False)

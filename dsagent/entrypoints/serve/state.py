@@ -9,19 +9,19 @@ from dsagent.agent.agent import Agent
 from dsagent.entrypoints.serve.handover import Handovers
 from dsagent.entrypoints.serve.hub import Hub
 from dsagent.entrypoints.serve.identity import Verifier
+from dsagent.entrypoints.serve.sources import Allowed
 
 
 @dataclass
 class State:
-    """The agent, who may ask it, and for what. `allowed_folders` and `allowed_urls` have no slash at their ends."""
+    """The agent, who may ask it, and for what."""
 
     agent: Agent
     throttle: Throttle
     hub: Hub
     verifier: Verifier
     peers: frozenset[int]
-    allowed_urls: tuple[str, ...] = ()
-    allowed_folders: tuple[str, ...] = ()
+    allowed: Allowed = Allowed()  # noqa: RUF009 - it is frozen
     handovers: Handovers = field(default_factory=Handovers)
     draining: bool = False
 
