@@ -35,10 +35,10 @@ class AgentHttp:
     """One user's way to an agent; for one thread. `patience`: seconds without an answer until it is given up."""
 
     def __init__(self, access: Access, patience: float) -> None:
+        self._connection: http.client.HTTPConnection | None = None
         self._access = access
         self._patience = patience
         self._met = False
-        self._connection: http.client.HTTPConnection | None = None
 
     @property
     def subject(self) -> str:
@@ -49,6 +49,10 @@ class AgentHttp:
     def is_local(self) -> bool:
         """Whether it is on this machine."""
         return bool(self._access.address.socket)
+
+    def __del__(self) -> None:
+        """Whoever drops it leaves no connection open."""
+        self.close()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The document that answers a request. While the agent is away it is asked again, until patience is over.

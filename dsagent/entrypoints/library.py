@@ -20,11 +20,12 @@ from dsagent.entrypoints.notebook import NotebookBar, notebook_display
 from dsagent.service import pack as packing
 from dsagent.service import run as running
 from dsagent.service.leases import ProcessLease
-from dsagent.service.node import Meter, Node
+from dsagent.service.node import Meter
 from dsagent.service.origins import CacheRequest, Check
 from dsagent.service.results import Evicted, Outcome, PackResult
 from dsagent.service.settings import Flags, load_settings
-from dsagent.wiring import Wiring, default_workers, local_node
+from dsagent.service.verbs import Verbs
+from dsagent.wiring import Asking, Wiring, default_workers, open_verbs
 
 logging.getLogger("dsagent").addHandler(logging.NullHandler())
 
@@ -98,6 +99,7 @@ def cache(  # noqa: PLR0913 - one parameter an option of the verb
     skip_special: bool = False,
     storage_options: StorageOptions | None = None,
     root: PathOrUrl | None = None,
+    agent: str | None = None,
     capacity: Size | None = None,
     keep_free: Size | None = None,
     progress: ProgressCallback | None = None,
@@ -106,7 +108,8 @@ def cache(  # noqa: PLR0913 - one parameter an option of the verb
 
     `source` is a directory, a store or a URL; `check` compares a source by its listing ("fingerprint"), by reading
     all of it ("content") or not at all ("never"). `progress` is called a few times a second, in a thread of its own.
-    Raises subclasses of DsagentError.
+    `agent` is the address of the agent of this machine to ask; by default it is the one that holds the root, if there
+    is one. Raises subclasses of DsagentError.
     """
     request = CacheRequest(
         location(source, storage_options),
@@ -118,7 +121,7 @@ def cache(  # noqa: PLR0913 - one parameter an option of the verb
         skip_special=skip_special,
     )
     with meter_for(progress) as meter:
-        result, lease = running.cache_and_hold(node(root, meter, capacity, keep_free), request, _owner())
+        result, lease = verbs(root, agent, meter, capacity, keep_free).cache_and_hold(request, _owner())
     return Cached(
         result.dataset,
         result.version,
@@ -161,6 +164,7 @@ def run(
     *,
     storage_options: StorageOptions | None = None,
     root: PathOrUrl | None = None,
+    agent: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> int:
     """Runs a command with its datasets (names, or sources to cache) kept in place; returns its exit code.
@@ -168,9 +172,9 @@ def run(
     Their paths are in its environment as DSAGENT_DATASET_<NAME>.
     """
     with meter_for(progress) as meter:
-        here = node(root, meter)
+        here = verbs(root, agent, meter)
         options = tuple(sorted((storage_options or {}).items()))
-        held = [running.find_or_cache(here, wanted, options, _owner()) for wanted in datasets]
+        held = [here.find_or_cache(wanted, options, _owner()) for wanted in datasets]
     try:
         return subprocess.run(
             command,
@@ -188,14 +192,16 @@ def location(place: PathOrUrl, options: StorageOptions | None) -> Location:
     return Location(os.fspath(place), tuple(sorted((options or {}).items())))
 
 
-def node(
+def verbs(
     root: PathOrUrl | None,
+    agent: str | None,
     meter: Meter | None = None,
     capacity: Size | None = None,
     keep_free: Size | None = None,
-) -> Node:
-    """The cache of this machine; raises UsageError and UnfitRoot."""
-    return local_node(load_settings(Flags(root, capacity, keep_free), os.environ), meter or NoMeter())
+) -> Verbs:
+    """The verbs on the cache of this machine, or on an agent's; raises UsageError and UnfitRoot."""
+    settings = load_settings(Flags(root, capacity, keep_free), os.environ)
+    return open_verbs(settings, meter or NoMeter(), Asking(agent, looked_at=isinstance(meter, TickingMeter)))
 
 
 def _owner() -> str:

@@ -1,4 +1,7 @@
-"""The other verbs as functions: what is here, keeping it in order, leases and stores."""
+"""The other verbs as functions: what is here, keeping it in order, leases and stores.
+
+`root` and `agent` are as for `dsagent.cache`.
+"""
 
 from pathlib import Path
 
@@ -11,15 +14,12 @@ from dsagent.entrypoints.library import (
     StorageOptions,
     location,
     meter_for,
-    node,
+    verbs,
 )
 from dsagent.entrypoints.meters import NoMeter
 from dsagent.service import diff as diffs
-from dsagent.service import doctor as doctors
-from dsagent.service import evict as evicting
-from dsagent.service import leases, listing
+from dsagent.service import listing
 from dsagent.service import store as stores
-from dsagent.service import verify as verifying
 from dsagent.service.results import (
     CachedInfo,
     DiffResult,
@@ -36,9 +36,9 @@ from dsagent.service.results import (
 from dsagent.wiring import Wiring, default_workers
 
 
-def ls(*, root: PathOrUrl | None = None) -> list[CachedInfo]:
+def ls(*, root: PathOrUrl | None = None, agent: str | None = None) -> list[CachedInfo]:
     """The datasets on this node."""
-    return listing.ls(node(root))
+    return verbs(root, agent).ls()
 
 
 def ls_store(store: PathOrUrl, *, storage_options: StorageOptions | None = None) -> list[StoredInfo]:
@@ -46,14 +46,20 @@ def ls_store(store: PathOrUrl, *, storage_options: StorageOptions | None = None)
     return listing.ls_store(Wiring(), location(store, storage_options))
 
 
-def path(name: str, *, root: PathOrUrl | None = None) -> Path:
+def path(name: str, *, root: PathOrUrl | None = None, agent: str | None = None) -> Path:
     """Where `name` or `name@version` is. Without a lease it may be evicted: `cache` gives one."""
-    return Path(listing.path(node(root), name))
+    return Path(verbs(root, agent).path(name))
 
 
-def df(*, root: PathOrUrl | None = None, capacity: Size | None = None, keep_free: Size | None = None) -> DiskInfo:
+def df(
+    *,
+    root: PathOrUrl | None = None,
+    agent: str | None = None,
+    capacity: Size | None = None,
+    keep_free: Size | None = None,
+) -> DiskInfo:
     """How much room there is."""
-    return listing.df(node(root, NoMeter(), capacity, keep_free))
+    return verbs(root, agent, NoMeter(), capacity, keep_free).df()
 
 
 def verify(
@@ -62,12 +68,13 @@ def verify(
     repair: bool = False,
     storage_options: StorageOptions | None = None,
     root: PathOrUrl | None = None,
+    agent: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> VerifyResult:
     """Re-reads every file of a dataset and compares it with the manifest; with `repair` fetches bad ones anew."""
     with meter_for(progress) as meter:
         options = tuple(sorted((storage_options or {}).items()))
-        return verifying.verify(node(root, meter), name, repair, options)
+        return verbs(root, agent, meter).verify(name, repair, options)
 
 
 def evict(
@@ -77,6 +84,7 @@ def evict(
     force: bool = False,
     dry_run: bool = False,
     root: PathOrUrl | None = None,
+    agent: str | None = None,
     capacity: Size | None = None,
     keep_free: Size | None = None,
 ) -> EvictResult:
@@ -86,10 +94,10 @@ def evict(
     """
     if (name is None) == (need is None) or (need is not None and force):
         raise UsageError("evict", str(name or need), "give either a name, perhaps with force, or need")
-    here = node(root, NoMeter(), capacity, keep_free)
+    here = verbs(root, agent, NoMeter(), capacity, keep_free)
     if need is not None:
-        return evicting.evict_need(here, parse_size(str(need)), dry_run)
-    return evicting.evict(here, str(name), force, dry_run)
+        return here.evict_need(parse_size(str(need)), dry_run)
+    return here.evict(str(name), force, dry_run)
 
 
 def diff(
@@ -98,37 +106,47 @@ def diff(
     *,
     storage_options: StorageOptions | None = None,
     root: PathOrUrl | None = None,
+    agent: str | None = None,
 ) -> DiffResult:
     """The files by which `b` differs from `a`; each is a source, a store or a cached dataset."""
     sides = [diffs.Side(place.url, place.options) for place in (location(one, storage_options) for one in (a, b))]
-    return diffs.diff(node(root), *sides)
+    return verbs(root, agent).diff(*sides)
 
 
-def doctor(*, rebuild: bool = False, root: PathOrUrl | None = None) -> list[Finding]:
+def doctor(*, rebuild: bool = False, root: PathOrUrl | None = None, agent: str | None = None) -> list[Finding]:
     """Looks at the filesystem, limits and leftovers; `rebuild` makes the catalog anew."""
-    return doctors.doctor(node(root), rebuild)
+    return verbs(root, agent).doctor(rebuild)
 
 
-def lease_add(name: str, owner: str, seconds: float = 7200, *, root: PathOrUrl | None = None) -> LeaseInfo:
+def lease_add(
+    name: str, owner: str, seconds: float = 7200, *, root: PathOrUrl | None = None, agent: str | None = None
+) -> LeaseInfo:
     """Keeps a dataset from eviction for `seconds`, whatever becomes of this process."""
-    return leases.add(node(root), name, owner, seconds)
+    return verbs(root, agent).add_lease(name, owner, seconds)
 
 
 def lease_renew(
-    wanted: str, owner: str | None = None, seconds: float = 7200, *, root: PathOrUrl | None = None
+    wanted: str,
+    owner: str | None = None,
+    seconds: float = 7200,
+    *,
+    root: PathOrUrl | None = None,
+    agent: str | None = None,
 ) -> LeaseInfo:
     """Lets a lease, named by its id or its dataset, end `seconds` from now."""
-    return leases.renew(node(root), wanted, owner, seconds)
+    return verbs(root, agent).renew_lease(wanted, owner, seconds)
 
 
-def lease_release(wanted: str, owner: str | None = None, *, root: PathOrUrl | None = None) -> LeaseInfo:
+def lease_release(
+    wanted: str, owner: str | None = None, *, root: PathOrUrl | None = None, agent: str | None = None
+) -> LeaseInfo:
     """Ends a lease, named by its id or its dataset."""
-    return leases.release(node(root), wanted, owner)
+    return verbs(root, agent).release_lease(wanted, owner)
 
 
-def lease_ls(*, root: PathOrUrl | None = None) -> list[LeaseInfo]:
+def lease_ls(*, root: PathOrUrl | None = None, agent: str | None = None) -> list[LeaseInfo]:
     """All leases."""
-    return leases.list_leases(node(root))
+    return list(verbs(root, agent).leases())
 
 
 def store_check(

@@ -5,8 +5,8 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ import yaml
 from dsagent import __version__
 from dsagent.entrypoints.dsctl.app import GROUPS, MODULES, make_command
 from dsagent.entrypoints.dsctl.arguments import hoist
+from tests.support.agents import agent
 from tests.support.command import DSCTL, HANG_SECONDS, Done, Dsctl
 
+TASK = "0f3c-task"
 CACHED = {"dataset", "version", "files", "bytes", "last_used", "leases", "path"}
 LEASE = {"owner", "dataset", "version", "expires"}
 
@@ -32,6 +34,7 @@ class Verb:
     before: Sequence[str] = ()
     listing: bool = False
     on_root: bool = True
+    of_agent: bool = False
     items: dict[str, set[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -73,20 +76,24 @@ VERBS = [
     Verb("store check STORE", {"dataset", "bad"}, on_root=False),
     Verb("store forget STORE --keep-last 1 --older-than 30d --dry-run", {"dataset", "forgotten"}, on_root=False),
     Verb("store prune STORE --dry-run", {"dataset", "deleted", "freed_bytes"}, on_root=False),
+    Verb("tasks", {"id", "owner", "state", "datasets"}, listing=True, of_agent=True),
+    Verb("watch TASK", {"id", "owner", "state", "datasets"}, of_agent=True),
+    Verb("top", {"disk", "limits", "tasks", "leases"}, of_agent=True),
     Verb("doctor", {"checks"}, items={"checks": {"name", "status", "detail", "advice"}}),
 ]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tree, a store of it, and a root where it is cached."""
+    """A tree, a store of it, and a root where it is cached. With an agent, the task TASK uses it."""
 
     source: Path
     store: Path
     dsctl: Dsctl
+    has_agent: bool = False
 
     def words(self, text: str) -> list[str]:
-        paths = {"SOURCE": str(self.source), "STORE": str(self.store), "NEW": f"{self.store}-new"}
+        paths = {"SOURCE": str(self.source), "STORE": str(self.store), "NEW": f"{self.store}-new", "TASK": TASK}
         return [paths.get(word, word) for word in text.split()]
 
 
@@ -109,9 +116,18 @@ def _make_place(folder: Path) -> Place:
     return made
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return _make_place(tmp_path_factory.mktemp("place"))
+@pytest.fixture(scope="module", params=["embedded", "agent"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The same with and without an agent that holds the root."""
+    folder = tmp_path_factory.mktemp("place")
+    if request.param == "embedded":
+        yield _make_place(folder)
+        return
+    with agent(folder / "root") as running:
+        made = replace(_make_place(folder), has_agent=True)
+        body = {"owner": {"name": "me"}, "datasets": [{"source": str(made.store)}]}
+        assert running.ask("PUT", f"/v1/tasks/{TASK}", body).status == 200
+        yield made
 
 
 def _run(*line: str | Path) -> Done:
@@ -137,6 +153,10 @@ def test_options_before_and_after(place: Place, verb: Verb) -> None:
         for before in verb.before:
             place.dsctl.ok(*place.words(before))
         done = _run(*line)
+        if verb.of_agent and not place.has_agent:
+            assert (done.code, done.out, done.problem["exit_code"]) == (7, b"", 7), done
+            assert f"dsagent serve --root {place.dsctl.root}" in done.problem["hint"]
+            continue
         assert done.code == 0, done
         _check_document(verb, done.json)
         if verb.on_root:
@@ -257,7 +277,7 @@ def test_version(place: Place) -> None:
 
 def test_a_listing_loads_nothing_large(place: Place) -> None:
     loaded = _loaded(place.dsctl, "ls")
-    assert "dsagent.service.listing" in loaded
+    assert loaded & {"dsagent.service.listing", "dsagent.adapters.agent_client"}
     large = {"asyncio", "boto3", "fsspec", "IPython", "obstore", "pydantic", "requests", "rich", "yaml"}
     assert loaded & large == set()
 

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.agents import agent
 from tests.support.command import DSCTL, HANG_SECONDS, Dsctl
 from tests.support.processes import MARK, marked
 
@@ -22,6 +25,13 @@ ENDLESS = 1 << 40  # bytes of a sparse file: whoever reads it is busy for a whil
 @pytest.fixture
 def dsctl(tmp_path: Path) -> Dsctl:
     return Dsctl(tmp_path / "root")
+
+
+@pytest.fixture(params=["embedded", "agent"])
+def either(request: pytest.FixtureRequest, dsctl: Dsctl) -> Iterator[Dsctl]:
+    """The same on a root that an agent holds."""
+    with agent(dsctl.root) if request.param == "agent" else nullcontext():
+        yield dsctl
 
 
 @pytest.fixture
@@ -111,10 +121,10 @@ def test_each_failure_has_its_code(dsctl: Dsctl, tree: Path, tmp_path: Path) -> 
     _fails(Dsctl(Path("/sys/dsagent")), 11, "cache", store)
 
 
-def test_entries_that_cannot_be_kept_are_named(dsctl: Dsctl, tree: Path) -> None:
+def test_entries_that_cannot_be_kept_are_named(either: Dsctl, tree: Path) -> None:
     os.mkfifo(tree / "pipe")
-    assert _fails(dsctl, 3, "cache", tree)["paths"] == ["pipe"]
-    assert dsctl.ok("cache", tree, "--skip-special")["skipped_special"] == 1
+    assert _fails(either, 3, "cache", tree)["paths"] == ["pipe"]
+    assert either.ok("cache", tree, "--skip-special")["skipped_special"] == 1
 
 
 def test_what_looks_for_damage_prints_what_it_finds_and_fails(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
@@ -141,31 +151,31 @@ def test_what_looks_for_damage_prints_what_it_finds_and_fails(dsctl: Dsctl, tree
     assert "fail" in {check["status"] for check in done.json["checks"]}
 
 
-def test_run(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
+def test_run(either: Dsctl, tree: Path, tmp_path: Path) -> None:
     other = tmp_path / "o.t-her"
     other.mkdir()
     (other / "c").write_text("c")
-    leases = f"{' '.join(DSCTL)} --root {dsctl.root} lease ls -o name"
+    leases = f"{' '.join(DSCTL)} --root {either.root} lease ls -o name"
     script = f'cat "$DSAGENT_DATASET_TINY/a.txt" "$DSAGENT_DATASET_O_T_HER/c"; echo; {leases}; exit 5'
-    done = dsctl.run("run", f"{tree},{other}", "--", "sh", "-c", script)
+    done = either.run("run", f"{tree},{other}", "--", "sh", "-c", script)
     assert done.code == 5, done
     said = done.out.decode().splitlines()
     assert (said[0], sorted(line.partition("@")[0] for line in said[1:])) == ("ac", ["o.t-her", "tiny"])
-    assert dsctl.ok("lease", "ls") == []
-    assert dsctl.run("run", "tiny", "--", "sh", "-c", "kill -9 $$").code == -signal.SIGKILL
+    assert either.ok("lease", "ls") == []
+    assert either.run("run", "tiny", "--", "sh", "-c", "kill -9 $$").code == -signal.SIGKILL
 
 
-def test_run_says_what_it_cannot_run(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
-    assert _fails(dsctl, 127, "run", tree, "--", "no-such-program")["exit_code"] == 127
+def test_run_says_what_it_cannot_run(either: Dsctl, tree: Path, tmp_path: Path) -> None:
+    assert _fails(either, 127, "run", tree, "--", "no-such-program")["exit_code"] == 127
     plain = tmp_path / "plain"
     plain.write_text("text")
-    assert "plain" in _fails(dsctl, 126, "run", "tiny", "--", str(plain))["detail"]
+    assert "plain" in _fails(either, 126, "run", "tiny", "--", str(plain))["detail"]
 
 
-def test_run_refuses_two_datasets_of_one_variable(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
-    dsctl.ok("cache", tree, "--name", "a.b")
-    dsctl.ok("cache", tree, "--name", "a-b")
-    assert "DSAGENT_DATASET_A_B" in _fails(dsctl, 2, "run", "a.b,a-b", "--", "true")["detail"]
+def test_run_refuses_two_datasets_of_one_variable(either: Dsctl, tree: Path, tmp_path: Path) -> None:
+    either.ok("cache", tree, "--name", "a.b")
+    either.ok("cache", tree, "--name", "a-b")
+    assert "DSAGENT_DATASET_A_B" in _fails(either, 2, "run", "a.b,a-b", "--", "true")["detail"]
 
 
 def test_run_gives_its_command_a_clean_slate(dsctl: Dsctl, tree: Path) -> None:
@@ -249,14 +259,14 @@ def test_a_reader_that_has_gone_is_no_failure(dsctl: Dsctl) -> None:
 
 
 @pytest.mark.parametrize("colour", [True, False])
-def test_a_bar_on_a_terminal(dsctl: Dsctl, tree: Path, colour: bool) -> None:
+def test_a_bar_on_a_terminal(either: Dsctl, tree: Path, colour: bool) -> None:
     ours, theirs = pty.openpty()
-    environment = dsctl.variables() | {"TERM": "xterm-256color", "COLUMNS": "160"}
+    environment = either.variables() | {"TERM": "xterm-256color", "COLUMNS": "160"}
     environment.pop("NO_COLOR", None)
     if not colour:
         environment["NO_COLOR"] = "1"
     done = subprocess.run(
-        dsctl.command("cache", tree), check=True, stdout=subprocess.PIPE, stderr=theirs, env=environment
+        either.command("cache", tree), check=True, stdout=subprocess.PIPE, stderr=theirs, env=environment
     )
     os.close(theirs)
     drawn = b""
@@ -278,9 +288,9 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_completion_in_bash(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
-    dsctl.ok("cache", tree)
-    dsctl.ok("cache", tree, "--name", "timid")
+def test_completion_in_bash(either: Dsctl, tree: Path, tmp_path: Path) -> None:
+    either.ok("cache", tree)
+    either.ok("cache", tree, "--name", "timid")
     script = tmp_path / "dsctl"
     script.write_text(f'#!/bin/sh\nexec {" ".join(DSCTL)} "$@"\n')
     script.chmod(0o755)
@@ -308,7 +318,7 @@ def test_completion_in_bash(dsctl: Dsctl, tree: Path, tmp_path: Path) -> None:
         f"dsctl --root {tmp_path}/other path t.": "",
         "dsctl run tiny -- t.": "",
     }
-    environment = dsctl.variables() | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DSAGENT_ROOT": str(dsctl.root)}
+    environment = either.variables() | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DSAGENT_ROOT": str(either.root)}
     done = subprocess.run(
         ["bash", "--norc", "-c", ask],
         check=True,

@@ -18,6 +18,9 @@ MODULES = {
     "evict": "keep",
     "diff": "look",
     "doctor": "keep",
+    "tasks": "tasks",
+    "watch": "tasks",
+    "top": "top",
     "completion": "completion",
     "_complete": "completion",
 }

@@ -87,9 +87,16 @@ def _possible(session: Session, before: list[str], prefix: str) -> Iterable[str]
         return [name for p in [*top.params, *command.params] for name in p.opts if name.startswith(prefix)]
     if getattr(command, "commands", None):
         return [name for name, found in command.commands.items() if not found.hidden]
-    if arguments.verb == "completion":
+    return _arguments(session, arguments.verb, arguments.ordered)
+
+
+def _arguments(session: Session, verb: str, typed: Sequence[str]) -> Iterable[str]:
+    """What a verb takes."""
+    if verb == "completion":
         return [shell.value for shell in Shell]
-    return _datasets(session, arguments.ordered) if arguments.verb in TAKE_DATASETS else ()
+    if verb == "watch":
+        return _tasks(_as_typed(session, typed))
+    return _datasets(_as_typed(session, typed)) if verb in TAKE_DATASETS else ()
 
 
 def _subcommand(command: Any, before: Sequence[str]) -> Any:
@@ -99,15 +106,27 @@ def _subcommand(command: Any, before: Sequence[str]) -> Any:
     return command
 
 
-def _datasets(session: Session, typed: Sequence[str]) -> Iterable[str]:
+def _as_typed(session: Session, typed: Sequence[str]) -> Session:
+    """The session with what was typed about where the cache is."""
     if "--root" in typed[:-1]:
         session.flags = Flags(root=typed[typed.index("--root") + 1])
     if "--agent" in typed[:-1]:
         session.agent_address = typed[typed.index("--agent") + 1]
     session.patience = PATIENCE_SECONDS
+    return session
+
+
+def _datasets(session: Session) -> Iterable[str]:
     try:
         return {info.dataset for info in session.verbs.ls()}
     except DsagentError:  # a shell has no place for it
+        return ()
+
+
+def _tasks(session: Session) -> Iterable[str]:
+    try:
+        return [task.id for task in session.agent.tasks()]
+    except DsagentError:
         return ()
 
 

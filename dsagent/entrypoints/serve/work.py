@@ -80,6 +80,7 @@ async def _events(state: State, work: Work) -> AsyncIterator[bytes]:
         if work.end is None:
             gone = Unavailable("go on with", "this", "the agent is ending", "ask again: the next one does it")
             work.end = ("problem", gone.problem())
+        yield _progress(work.meter)  # how it stood at its end
         yield as_event(*work.end)
     finally:
         work.meter.cancelled = True
