@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dsagent.core.datasets import dataset_key, name_from_source
 from dsagent.core.errors import BadStore, UsageError
-from dsagent.core.layout import BUNDLES, POINTER_KEY, STORE_KEY, bundle_key, manifest_key, stamps_key
+from dsagent.core.layout import BUNDLES, POINTER_KEY, SHARDS, STORE_KEY, bundle_key, manifest_key, shard_key, stamps_key
 from dsagent.core.manifest import Manifest, encode_manifest, encode_pointer, encode_store
 from dsagent.core.ports import CachedVersion, Location, Store
 from dsagent.engine.changes import Known, known_entries
@@ -127,19 +127,24 @@ def _previous(store: Store, source: str) -> Previous:
     if store.find(POINTER_KEY) is None:
         return Previous()
     manifest = read_manifest(store, current_version(store))
-    ages = {found.key: time.time() - found.modified for found in store.entries(BUNDLES)}
-    for bundle in manifest.bundles:
-        key = bundle_key(bundle.digest)
+    _keep(store, manifest)
+    return Previous(manifest.bundles, _living(store, manifest, source))
+
+
+def _keep(store: Store, manifest: Manifest) -> None:
+    """Makes what a manifest names young, or a prune could delete it before the next manifest names it."""
+    ages = {found.key: time.time() - found.modified for part in (BUNDLES, SHARDS) for found in store.entries(part)}
+    bundles = [bundle_key(bundle.digest) for bundle in manifest.bundles]
+    for key in (*bundles, *(shard_key(shard.digest) for shard in manifest.shards)):
         if key not in ages:
             raise BadStore(
                 "read",
                 f"{store.location.url}/{key}",
-                "the current version needs it and it is gone",
+                f"{manifest.version} needs it and it is gone",
                 "dsctl store check",
             )
         if ages[key] > PRUNE_GRACE_SECONDS / 2:
-            store.refresh(key)  # or a prune could delete it before the new manifest names it
-    return Previous(manifest.bundles, _living(store, manifest, source))
+            store.refresh(key)
 
 
 def _living(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
@@ -161,7 +166,11 @@ def _put_stamps(store: Store, version: str, source: str, stamps: bytes) -> None:
 
 def _point(store: Store, manifest: Manifest) -> None:
     """Makes a version the current one. The last packer to get here wins; every version is complete."""
+    there = store.find(manifest_key(manifest.version))
+    if there is not None and there != encode_manifest(manifest):
+        # An older pack wrote it, with bundles of its own: a forget and a prune may be about to delete them.
+        _keep(store, read_manifest(store, manifest.version))
     while not store.replace(POINTER_KEY, encode_pointer(manifest.version), store.find(POINTER_KEY)):
-        pass
+        _keep(store, read_manifest(store, manifest.version))
     # A manifest that was there before may have been forgotten just before the pointer came to name it.
     store.create(manifest_key(manifest.version), encode_manifest(manifest))

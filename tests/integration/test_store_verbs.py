@@ -283,6 +283,23 @@ def test_a_pack_makes_what_it_reuses_young(three: tuple[Place, list[str]]) -> No
     assert len(used) > 1
 
 
+def test_a_pack_of_an_older_content_makes_what_that_versions_manifest_names_young(
+    three: tuple[Place, list[str]],
+) -> None:
+    place, versions = three
+    place.age()
+    for name in ("one", "two"):
+        (place.tree / name).unlink()
+    assert place.pack().version == versions[2]  # its manifest is there, from when it was current before
+    manifest = place.store / manifest_key(versions[2])
+    data = manifest.read_bytes()
+    for path in (place.store / MANIFESTS).iterdir():
+        path.unlink()
+    place.prune()  # between the two halves of a forget that began before the pack
+    manifest.write_bytes(data)
+    assert place.check().bad == []
+
+
 def test_four_packers_kills_and_a_prune_leave_every_listed_version_whole(scratch: Path) -> None:
     """Each round ages what the last one left, so that prune has something to delete beside the packers."""
     shared = scratch / "shared"
