@@ -406,6 +406,7 @@ def test_wait_lets_a_failed_task_try_again(pod: Pod, serving: FakeAgent) -> None
     done = pod.run("wait")
     assert done.code == 0, done
     assert [one.method for one in serving.asked] == ["GET", "PUT"]
+    assert serving.asked[0].path.endswith("wait=0.000")
 
 
 def test_start_says_what_fails_at_once(pod: Pod, serving: FakeAgent) -> None:

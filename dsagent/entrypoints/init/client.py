@@ -1,27 +1,18 @@
 """Asks the agent, over its socket or https. Connections are kept; what can pass by itself is Lost."""
 
-import http.client
 import json
-from typing import NamedTuple
-from urllib.parse import quote
 
 from dsagent.contract import ENV_TOKEN_FILE
 from dsagent.entrypoints.init.answers import Problem, Task, one_line, read_problem, read_task
-from dsagent.entrypoints.init.connections import connector, odd_answer, unreachable
+from dsagent.entrypoints.init.connections import connection_to, odd_answer, unreachable
+from dsagent.entrypoints.init.exchange import Answer, NotUnderstoodError
 from dsagent.entrypoints.init.failure import Failure, Lost
 from dsagent.entrypoints.init.settings import Settings, bad_setting
 
 ANSWER_SECONDS = 30.0  # the agent answers a PUT before it brings anything
 GRACE_SECONDS = 5.0  # an answer that comes a little late is still better than none
-_LARGEST_ANSWER = 16 << 20
 # Overloaded, recovering, draining, or a proxy that does not reach it.
 _COME_AGAIN = (429, 502, 503, 504)
-
-
-class _Answer(NamedTuple):
-    status: int
-    retry_after: str
-    data: bytes
 
 
 class Agent:
@@ -30,9 +21,8 @@ class Agent:
     def __init__(self, settings: Settings) -> None:
         self._address = settings.agent
         self._token_file = settings.token_file
-        self._connect = connector(settings.agent, settings.ca_file)
-        self._connection: http.client.HTTPConnection | None = None
-        self._path = f"/v1/tasks/{quote(settings.pod.uid, safe='')}"
+        self._connection = connection_to(settings.agent, settings.ca_file)
+        self._path = f"/v1/tasks/{settings.pod.uid}"
         owner = {"namespace": settings.pod.namespace, "name": settings.pod.name, "uid": settings.pod.uid}
         datasets = [wanted.document() for wanted in settings.datasets]
         self._request = json.dumps({"owner": owner, "datasets": datasets}).encode()
@@ -47,61 +37,50 @@ class Agent:
     def get(self, wait: float, left: float) -> Task | None:
         """The task once its state has changed, or after `wait` seconds; None if the agent has none."""
         path = f"{self._path}?wait={wait:.3f}"
-        answer = self._ask("GET", path, None, min(wait + ANSWER_SECONDS, left + GRACE_SECONDS))
-        if answer.status == 404 and read_problem(answer.data):
+        answer = self._ask("GET", path, b"", min(wait + ANSWER_SECONDS, left + GRACE_SECONDS))
+        if answer.status == 404 and read_problem(answer.body):
             return None
         if answer.status != 200:
             raise self._refusal(answer)
         return self._task(answer)
 
-    def _task(self, answer: _Answer) -> Task:
+    def _task(self, answer: Answer) -> Task:
         try:
-            return read_task(answer.data)
+            return read_task(answer.body)
         except ValueError as error:
             raise odd_answer(self._address, f"what it sent is no task ({one_line(str(error))})") from error
 
-    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> _Answer:
+    def _ask(self, method: str, path: str, body: bytes, seconds: float) -> Answer:
         headers = {"Accept": "application/json", "User-Agent": "dsagent-init"}
-        if body is not None:
+        if body:
             headers["Content-Type"] = "application/json"
         if self._token_file:
             headers["Authorization"] = f"Bearer {_token(self._token_file)}"
         try:
-            answer = self._exchange(method, path, body, headers, seconds)
-        except (OSError, http.client.HTTPException) as error:
-            self._close()
+            answer = self._connection.ask(method, path, headers, body, seconds)
+        except NotUnderstoodError as error:
+            raise odd_answer(self._address, str(error)) from error
+        except OSError as error:
             raise unreachable(error, self._address, seconds) from error
-        problem = read_problem(answer.data)
-        # A 500 that says nothing is a server's whose end cut an answer short.
-        if answer.status in _COME_AGAIN or (answer.status >= 500 and problem is None):
-            raise Lost(problem.detail if problem else f"it answered {answer.status}", _seconds(answer.retry_after))
+        if answer.status >= 400:
+            _come_again(answer)
         return answer
 
-    def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float) -> _Answer:
-        if self._connection is None:
-            self._connection = self._connect()
-        connection = self._connection
-        connection.timeout = seconds
-        if connection.sock is not None:
-            connection.sock.settimeout(seconds)
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        if (response.length or 0) > _LARGEST_ANSWER:
-            raise odd_answer(self._address, "what it sent is too long")
-        # With a length to go by, only read() without one notices that the connection was lost on the way.
-        data = response.read() if response.length is not None else response.read(_LARGEST_ANSWER)
-        return _Answer(response.status, response.headers.get("Retry-After", ""), data)
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _refusal(self, answer: _Answer) -> Failure:
-        problem = read_problem(answer.data)
+    def _refusal(self, answer: Answer) -> Failure:
+        problem = read_problem(answer.body)
         if problem is None:
             return odd_answer(self._address, f"it answered {answer.status}")
         return Failure(problem.exit_code, f"the agent refuses the request: {_advised(answer.status, problem)}")
+
+
+def _come_again(answer: Answer) -> None:
+    """Raises Lost if the answer may be another one later."""
+    problem = read_problem(answer.body)
+    # A 500 that says nothing is a server's whose end cut an answer short.
+    if answer.status in _COME_AGAIN or (answer.status >= 500 and problem is None):
+        after = answer.headers.get("retry-after", "")
+        seconds = float(after) if after.isdecimal() and len(after) < 6 else 0.0
+        raise Lost(problem.detail if problem else f"it answered {answer.status}", seconds)
 
 
 def _advised(status: int, problem: Problem) -> str:
@@ -121,7 +100,3 @@ def _token(file: str) -> str:
     if not token or not token.isprintable() or " " in token:
         raise bad_setting(ENV_TOKEN_FILE, f"names {file}, which holds no token", "mount the token")
     return token
-
-
-def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() and len(text) < 6 else 0.0

@@ -1,6 +1,7 @@
 """What the pod's environment tells the client."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,8 @@ DEFAULT_DATASETS_DIR = "/datasets"
 DEFAULT_DATA_DIR = "/run/dsagent/data"
 # Some TB at 1 GB/s. What is missing then is not lost: the next start of the container goes on with it.
 DEFAULT_TIMEOUT = 7200.0
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_HTTPS = re.compile(r"https://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?")
 _LONGEST_SOCKET = 107  # bytes, of Linux' sockaddr_un
 _FIELDS_OF_POD = {ENV_POD_UID: "metadata.uid", ENV_POD_NAME: "metadata.name", ENV_POD_NAMESPACE: "metadata.namespace"}
 
@@ -141,6 +144,8 @@ def _pod(environ: Mapping[str, str]) -> Pod:
             raise bad_setting(
                 variable, "is not set", f"add it to the container's env with valueFrom: fieldRef: fieldPath: {field}"
             )
+    if not _UID.fullmatch(environ[ENV_POD_UID]):
+        raise bad_setting(ENV_POD_UID, "is no UID of a pod", "write up to 64 letters, digits, '.', '_' and '-'")
     return Pod(environ[ENV_POD_UID], environ[ENV_POD_NAME], environ[ENV_POD_NAMESPACE])
 
 
@@ -153,15 +158,8 @@ def _address(environ: Mapping[str, str]) -> Address:
                 ENV_AGENT, f"has a path of more than {_LONGEST_SOCKET} bytes", "mount it at a shorter one"
             )
         return Address(text, socket=rest)
-    host, colon, port = rest.rstrip("/").rpartition(":")
-    if (
-        scheme == "https"
-        and colon
-        and host
-        and port.isdecimal()
-        and 0 < int(port) < 65536
-        and not set(host) & set("/@")
-    ):
-        return Address(text, host=host.strip("[]"), port=int(port))
+    found = _HTTPS.fullmatch(text)
+    if found and int(found[2]) < 65536:
+        return Address(text, host=found[1].strip("[]"), port=int(found[2]))
     cause = "is plain http, which would show the token" if scheme == "http" else "is no address of an agent"
     raise bad_setting(ENV_AGENT, cause, f"write {DEFAULT_AGENT}, or https://HOST:PORT")
