@@ -166,10 +166,8 @@ def _put_stamps(store: Store, version: str, source: str, stamps: bytes) -> None:
 
 def _point(store: Store, manifest: Manifest) -> None:
     """Makes a version the current one. The last packer to get here wins; every version is complete."""
-    there = store.find(manifest_key(manifest.version))
-    if there is not None and there != encode_manifest(manifest):
-        # An older pack wrote it, with bundles of its own: a forget and a prune may be about to delete them.
-        _keep(store, read_manifest(store, manifest.version))
+    # It may be an older pack's, with bundles that a forget and a prune are about to delete.
+    _keep(store, manifest)
     while not store.replace(POINTER_KEY, encode_pointer(manifest.version), store.find(POINTER_KEY)):
         _keep(store, read_manifest(store, manifest.version))
     # A manifest that was there before may have been forgotten just before the pointer came to name it.
