@@ -122,14 +122,13 @@ class AgentHttp:
             if kept is not None and not isinstance(error, TimeoutError):
                 return self._send(method, path, body, seconds)
             raise self._failure(error, away=not reached or method != "POST") from error
-        self._met = True
         return answer
 
     def _connected(self, seconds: float | None) -> http.client.HTTPConnection:
         if self._connection is None:
             connection = self._make()
             connection.connect()
-            self._connection = connection
+            self._connection, self._met = connection, True
         if self._connection.sock is not None:
             self._connection.sock.settimeout(seconds)
         return self._connection

@@ -155,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        self._answer()
+
     def _answer(self) -> None:
         assert isinstance(self.server, _Server)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
