@@ -266,7 +266,7 @@ def test_what_is_no_agent(pod: Pod, serving: FakeAgent, odd: Answer, cause: str)
     [
         (401, 11, "the token is not valid"),
         (403, 11, "the source is not on the allow-list"),
-        (409, 8, "(all init containers of a pod have to ask for the same datasets)"),
+        (409, 8, "it asks for other datasets already"),
         (422, 2, "datasets.0.options.chek: no such field"),
         (500, 1, "this is a bug in dsagent"),
     ],
@@ -275,6 +275,7 @@ def test_a_refusal_is_final(pod: Pod, serving: FakeAgent, status: int, code: int
     serving.answers = [answer(status, problem(code, text))]
     done = pod.run()
     assert (done.code, text in done.err) == (code, True), done
+    assert ("all init containers of a pod have to ask for the same datasets" in done.err) == (status == 409)
     assert len(serving.asked) == 1
 
 
@@ -429,7 +430,9 @@ def test_the_token_is_read_for_each_request(pod: Pod, serving: FakeAgent, scratc
     assert serving.asked[0].headers["Authorization"] == "Bearer first"
 
 
-@pytest.mark.parametrize("content", [None, b"", f"{CANARY}\nsecond line".encode(), b"\xff" + CANARY.encode()])
+@pytest.mark.parametrize(
+    "content", [None, b"", f"{CANARY}\nsecond".encode(), f"{CANARY} second".encode(), b"\xff" + CANARY.encode()]
+)
 def test_a_file_that_holds_no_token(pod: Pod, serving: FakeAgent, scratch: Path, content: bytes | None) -> None:
     if content is not None:
         (scratch / "token").write_bytes(content)

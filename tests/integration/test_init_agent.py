@@ -1,5 +1,6 @@
 """dsagent-init and the agent itself, as in a pod: data, credentials, space, kills."""
 
+import getpass
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from tests import servers
@@ -215,3 +217,19 @@ def test_credentials_of_the_pod_are_sent_again_after_a_kill_and_shown_nowhere(
         assert secret not in str(done)
     files = [path for folder in (running.root, pod.folder) for path in folder.rglob("*") if path.is_file()]
     assert [path for path in (*files, running.log) if secret.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.needs("java")
+def test_hdfs_is_asked_as_the_pods_user(running: AgentProcess) -> None:
+    host, _, port = servers.hdfs().partition(":")
+    folder = f"/{uuid.uuid4().hex}/images"
+    files = fsspec.filesystem("webhdfs", host=host, port=int(port), user=getpass.getuser())
+    files.makedirs(folder)
+    files.pipe_file(f"{folder}/file", b"content")
+    pod = pod_of(running, f"webhdfs://{host}:{port}{folder}", HADOOP_USER_NAME="alice")
+    done = pod.run()
+    assert (done.code, (pod.datasets / "images" / "file").read_text()) == (0, "content"), done
+    # That server lets everybody read; what is no name of a user it refuses.
+    refused = pod.having(HADOOP_USER_NAME="1 is no user", POD_UID=OTHER_UID).run()
+    assert refused.code != 0
+    assert "1 is no user" in refused.err
