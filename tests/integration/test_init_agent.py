@@ -6,6 +6,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -185,6 +186,24 @@ def test_a_pod_is_known_by_its_token(scratch: Path, source: Path) -> None:
         for other in ({"DSAGENT_TOKEN_FILE": str(scratch / "wrong")}, {"POD_UID": OTHER_UID}):
             refused = pod.having(**other).run()
             assert (refused.code, "secret" in str(refused)) == (11, False), refused
+
+
+@pytest.mark.needs("setpriv")
+def test_a_pod_need_not_be_root(scratch: Path, source: Path) -> None:
+    (scratch / "tokens").write_text(f"- {{token: pod-secret, role: pod, namespace: research, uid: {UID}}}\n")
+    (scratch / "token").write_text("pod-secret")
+    with agent(scratch / "root", "--tokens", str(scratch / "tokens"), "--sources", str(source.parent)) as running:
+        pod = pod_of(running, source, DSAGENT_TOKEN_FILE=str(scratch / "token"), DSAGENT_ROOT=str(running.root))
+        pod.datasets.mkdir()
+        os.chown(pod.datasets, 65534, 65534)
+        nobody = replace(pod, prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+        done = nobody.run()
+        assert done.code == 0, done
+        assert_linked(pod, source)
+        # It sees which version is there.
+        (manifest,) = (pod.datasets / "images").resolve().parent.glob("manifest/manifests/*.json")
+        manifest.rename(manifest.with_name("0" * 32 + ".json"))
+        assert nobody.run().code == 13
 
 
 @pytest.fixture(params=[pytest.param("versitygw", marks=pytest.mark.needs("go")), "moto"])
