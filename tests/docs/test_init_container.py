@@ -33,7 +33,7 @@ def test_the_pod_is_what_kubernetes_and_the_client_take() -> None:
     (init,), (job,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
     assert volumes >= {mount["name"] for container in (init, job) for mount in container["volumeMounts"]}
-    settings = load_settings({entry["name"]: entry.get("value", "known to kubelet") for entry in init["env"]})
+    settings = load_settings({entry["name"]: entry.get("value", "from-kubelet") for entry in init["env"]})
     paths = {mount["mountPath"] for mount in init["volumeMounts"]}
     assert {settings.datasets_dir, str(Path(settings.agent.socket).parent)} <= paths
     assert str(Path(settings.token_file or "").parent) in paths
