@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -119,6 +120,36 @@ def test_each_failure_has_its_code(dsctl: Dsctl, tree: Path, tmp_path: Path) -> 
     (tree / "dsagent-store.json").write_text("{}")
     _fails(dsctl, 10, "cache", tree)
     _fails(Dsctl(Path("/sys/dsagent")), 11, "cache", store)
+
+
+def test_a_source_that_changes_while_it_is_read(either: Dsctl, tree: Path) -> None:
+    over = threading.Event()
+
+    def change() -> None:
+        with (tree / "b.txt").open("a") as file:
+            while not over.is_set():
+                file.write("b")
+                file.flush()
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        problem = _fails(either, 6, "cache", tree)
+    finally:
+        over.set()
+        writer.join()
+    assert problem["paths"] == ["b.txt"]
+    assert either.ok("ls") == []
+    assert either.ok("cache", tree)["files"] == 2
+
+
+def test_a_root_whose_catalog_is_none(dsctl: Dsctl, tree: Path) -> None:
+    dsctl.ok("cache", tree)
+    (dsctl.root / "catalog.sqlite").write_bytes(b"not a catalog" * 1000)
+    for line in (["ls"], ["cache", tree], ["path", "tiny"], ["run", "tiny", "--", "true"]):
+        assert "doctor" in _fails(dsctl, 12, *line)["hint"]
+    dsctl.ok("doctor", "--rebuild")
+    assert [one["dataset"] for one in dsctl.ok("ls")] == ["tiny"]
 
 
 def test_entries_that_cannot_be_kept_are_named(either: Dsctl, tree: Path) -> None:
