@@ -9,11 +9,8 @@ import os
 from collections.abc import Iterator
 
 from dsagent.core.errors import NotPermitted
-from dsagent.core.ports import Location
+from dsagent.core.ports import BENEATH, Location
 from dsagent.engine.tree import open_below
-
-BENEATH = "beneath"
-"""The option of a location that names the folder. An agent sets it; nobody who asks can."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYS_OPENAT2 = 437  # on every architecture

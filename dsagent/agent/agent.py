@@ -14,6 +14,8 @@ from dsagent.agent.counts import Counts
 from dsagent.agent.errand import Brought, Errand
 from dsagent.agent.events import EventLog
 from dsagent.agent.gate import FairGate, Share
+from dsagent.agent.secrets import secrets_of, trace, without
+from dsagent.agent.subject import about
 from dsagent.agent.tasks import Part, Task, TaskFiles, TaskSpec, new_task
 from dsagent.core.errors import DsagentError, InUse, NotCached, NotPermitted, UsageError
 from dsagent.core.ports import CachedVersion
@@ -380,10 +382,23 @@ class Agent:
     @contextlib.contextmanager
     def _failing(self, errand: Errand) -> Iterator[None]:
         """Whatever ends an errand is told to all that wait for it."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - the thread's last word
-            self._fail(errand, _as_error(error))
+        with about(**self._subject(errand)):
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - the thread's last word
+                secrets = secrets_of(errand.request.source, errand.request.pack_to)
+                self._fail(errand, without(_as_error(error, secrets), secrets))
+
+    def _subject(self, errand: Errand) -> dict[str, str]:
+        """What an errand's lines in the log are about; there may be very many tasks."""
+        request = errand.request
+        with self._lock:
+            tasks = [self._tasks[task_id].spec for task_id in sorted(errand.tasks) if task_id in self._tasks][:8]
+        return {
+            "task": ",".join(spec.id for spec in tasks),
+            "dataset": f"{request.namespace}/{request.name or request.source.url}",
+            "pod": ",".join(f"{spec.owner.namespace}/{spec.owner.name}" for spec in tasks),
+        }
 
     def _fail(self, errand: Errand, error: DsagentError) -> None:
         if self._closing.is_set():  # stopped, not failed: it goes on after the restart
@@ -397,7 +412,9 @@ class Agent:
             for _, part in failed:
                 part.error, part.failed, part.errand = error, True, None
         for task, _ in failed:
-            log.warning("task %s: %s", task.spec.id, error)
+            owner = task.spec.owner
+            with about(task=task.spec.id, pod=f"{owner.namespace}/{owner.name}"):
+                log.warning("a dataset failed: %s", error)
             self._tell(task)
 
     def _parts(self, errand: Errand) -> list[tuple[Task, Part]]:
@@ -441,9 +458,9 @@ class Agent:
             drop_dead(self.node, decision)
 
 
-def _as_error(error: Exception) -> DsagentError:
+def _as_error(error: Exception, secrets: list[str]) -> DsagentError:
     if isinstance(error, DsagentError):
         return error
-    log.error("this is how it came about", exc_info=error)
+    log.error("this is how it came about: %s", trace(error, secrets))
     cause = f"{type(error).__name__}: {error}"
     return DsagentError("bring", "a dataset", cause, "this is a bug in dsagent; its log shows where it is")

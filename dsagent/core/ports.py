@@ -10,6 +10,11 @@ from dsagent.core.datasets import DatasetKey
 from dsagent.core.entries import Stamp
 from dsagent.core.space import Disk, Space
 
+BENEATH = "beneath"
+"""The option of a directory's location that names the folder out of which it must not lead. An agent sets it; nobody
+who asks can.
+"""
+
 
 @dataclass(frozen=True)
 class Location:
