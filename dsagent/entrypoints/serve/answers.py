@@ -1,9 +1,16 @@
 """Answers as JSON."""
 
+from typing import Any
+
 import orjson
 from fastapi import Response
 
 from dsagent.entrypoints.documents import as_document
+
+EVENTS: dict[str, Any] = {
+    "description": "Server-sent events",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
 
 
 def as_json(value: object) -> Response:

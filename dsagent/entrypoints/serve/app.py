@@ -4,8 +4,11 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsagent import __version__
+from dsagent.api import v1
 from dsagent.core.errors import UsageError
-from dsagent.entrypoints.serve import datasets, health, leases, reading, tasks, upkeep
+from dsagent.entrypoints.serve import datasets, health, leases, metrics, openapi, reading, tasks, upkeep
+from dsagent.entrypoints.serve.metrics import HttpMetrics, measure
+from dsagent.entrypoints.serve.openapi import operation_id
 from dsagent.entrypoints.serve.problems import answer, handle_problems
 from dsagent.entrypoints.serve.state import State
 
@@ -14,12 +17,23 @@ MAX_BODY = 1 << 20
 
 def make_app(state: State | None) -> FastAPI:
     """The app; without a state it can only tell what it offers."""
-    app = FastAPI(title="dsagent", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="dsagent",
+        version=__version__,
+        description=v1.__doc__ or "",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
     app.state.shared = state
     handle_problems(app)
-    for part in (health, tasks, datasets, reading, leases, upkeep):
+    for part in (health, tasks, datasets, reading, leases, upkeep, metrics, openapi):
         app.include_router(part.router)
     app.add_middleware(BodyLimit)
+    if state is not None:
+        measure(state)
+        app.add_middleware(HttpMetrics, registry=state.registry)
     return app
 
 

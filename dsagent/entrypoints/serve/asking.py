@@ -1,12 +1,13 @@
 """What a request may ask for: whose it is, which sources it may name, and how it becomes a task."""
 
+import logging
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from dsagent.agent.tasks import TaskSpec, Wanted
 from dsagent.api.v1 import DatasetRequest, TaskRequest
-from dsagent.core.datasets import check_namespace
+from dsagent.core.datasets import check_namespace, check_version, dataset_key
 from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.tasks import Owner
 from dsagent.entrypoints.serve.identity import Identity, identify
@@ -15,8 +16,10 @@ from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.service.origins import CacheRequest
 
+log = logging.getLogger("dsagent")
 
-def asker(request: Request) -> Identity:
+
+async def asker(request: Request) -> Identity:
     """Who asks; raises Unauthenticated."""
     state = state_of(request)
     client = request.client.host if request.client else ""
@@ -24,6 +27,9 @@ def asker(request: Request) -> Identity:
         identity = identify(request.headers.get("authorization"), client, state.verifier, state.peers)
     except NotPermitted as error:
         raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
+    except UsageError as error:
+        log.error("nobody's token can be looked up: %s", error)  # noqa: TRY400 - its cause says all
+        raise Unavailable("ask", "the agent", "its tokens cannot be read", "see the agent's log") from None
     if identity is None:
         raise Unauthenticated("ask", "the agent", "there is no token", "send it as Authorization: Bearer TOKEN")
     return identity
@@ -31,7 +37,7 @@ def asker(request: Request) -> Identity:
 
 async def ready_asker(request: Request) -> Identity:
     """Who asks an agent that is ready; raises Unauthenticated, Unavailable."""
-    identity = asker(request)
+    identity = await asker(request)
     state = state_of(request)
     if state.draining:
         raise Unavailable("ask", "the agent", "it is ending", "ask again: the next one goes on")
@@ -48,6 +54,7 @@ async def administrator(request: Request) -> Identity:
     return identity
 
 
+Identified = Annotated[Identity, Depends(asker)]
 Anyone = Annotated[Identity, Depends(ready_asker)]
 Administrator = Annotated[Identity, Depends(administrator)]
 
@@ -69,6 +76,10 @@ def task_spec(task_id: str, request: TaskRequest, who: Identity, state: State) -
 
 def wanted_dataset(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
     """One dataset of a task in a namespace; raises NotPermitted, UsageError."""
+    if dataset.name is not None:
+        dataset_key(dataset.name, namespace)  # it becomes the name of a link before anything is resolved
+    if dataset.version is not None:
+        check_version(dataset.version)
     options = dataset.options
     storage = checked_storage(options.storage)
     source = state.allowed.place(dataset.source, storage, who)

@@ -1,12 +1,17 @@
 """Who asks: by a token, or on the socket by the process's user."""
 
+import errno
 import hashlib
 import os
+import select
+import socket
 import struct
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from dsagent.core.datasets import check_namespace
 from dsagent.core.errors import NotPermitted, UsageError
 
 Role = Literal["pod", "administrator"]
@@ -43,7 +48,7 @@ class TokenFile:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._lock = threading.Lock()
-        self._stamp = (0, 0)
+        self._stamp = (0, 0, 0)
         self._identities: dict[bytes, Identity] = {}
         self._refresh()
 
@@ -57,7 +62,7 @@ class TokenFile:
     def _refresh(self) -> None:
         try:
             found = os.stat(self._path)
-            stamp = (found.st_mtime_ns, found.st_ino)
+            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
             if stamp != self._stamp:
                 self._identities = _parse(self._path)
                 self._stamp = stamp
@@ -76,11 +81,11 @@ def _parse(path: Path) -> dict[bytes, Identity]:
         entries = yaml.safe_load(path.read_text(encoding="utf-8")) or []
         found = {}
         for entry in entries:
-            role, namespace, uid = entry["role"], str(entry.get("namespace", "")), str(entry.get("uid", ""))
-            if role not in ("pod", "administrator") or (role == "pod" and not (namespace and uid)):
+            role, token = entry["role"], str(entry["token"])
+            if role not in ("pod", "administrator") or not token:
                 raise ValueError
-            found[_digest(str(entry["token"]))] = Identity(role, namespace, uid) if role == "pod" else ADMINISTRATOR
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError):
+            found[_digest(token)] = _pod(entry) if role == "pod" else ADMINISTRATOR
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, UsageError):
         # The cause may quote a token.
         raise UsageError(
             "read",
@@ -89,6 +94,13 @@ def _parse(path: Path) -> dict[bytes, Identity]:
             "role is pod or administrator; a pod has its namespace and uid",
         ) from None
     return found
+
+
+def _pod(entry: Mapping[str, object]) -> Identity:
+    namespace, uid = check_namespace(str(entry["namespace"])), str(entry["uid"])
+    if not uid:
+        raise ValueError
+    return Identity("pod", namespace, uid)
 
 
 class NoTokens:
@@ -101,18 +113,39 @@ class NoTokens:
 
 
 PEER = "peer:"
+_SO_PEERPIDFD = 77
 
 
-def peer_of(credentials: bytes) -> str:
-    """The client's address of a Unix socket's peer, from its SO_PEERCRED: `peer:UID`, or `peer:` if it is not of this
-    host's own process namespace, as a process in a container is, whose root is not the host's.
+def peer_of(connection: socket.socket) -> str:
+    """The client's address of a Unix socket's peer: `peer:UID`, or `peer:` if it is not of the agent's own process
+    namespace, as a process in a container is, whose root is not the host's.
     """
-    pid, uid, _ = struct.unpack("3i", credentials)
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
-        own = pid > 0 and os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+        own = pid > 0 and _namespaces(str(pid)) == _namespaces("self") and not _is_gone(connection)
     except OSError:
         own = False
     return f"{PEER}{uid}" if own else PEER
+
+
+def _namespaces(process: str) -> int:
+    """In how many process namespaces a process has a number; users other than its own may ask, too."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((len(line.split()) for line in lines if line.startswith("NSpid:")), 0)
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    """Whether the peer has ended: its number may be another process's by now. Kernels before 6.5 cannot tell."""
+    try:
+        fd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno != errno.ENOPROTOOPT
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(0))
+    finally:
+        os.close(fd)
 
 
 def identify(authorization: str | None, client: str, verifier: Verifier, peers: frozenset[int]) -> Identity | None:

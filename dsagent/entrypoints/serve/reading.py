@@ -6,6 +6,7 @@ from fastapi.responses import StreamingResponse
 
 from dsagent.api.v1 import DiffRequest, Place, VerifyRequest
 from dsagent.core.datasets import is_reference
+from dsagent.entrypoints.serve.answers import EVENTS
 from dsagent.entrypoints.serve.asking import Anyone
 from dsagent.entrypoints.serve.identity import Identity
 from dsagent.entrypoints.serve.ownership import own_reference
@@ -18,7 +19,7 @@ from dsagent.service.verify import verify
 router = APIRouter(prefix="/v1", tags=["datasets"])
 
 
-@router.post("/verify", response_class=StreamingResponse)
+@router.post("/verify", response_class=StreamingResponse, responses={200: EVENTS})
 async def verify_dataset(wanted: VerifyRequest, request: Request, who: Anyone) -> StreamingResponse:
     """Re-read every file of a version; with `repair`, fetch what is bad anew from where it came from.
 
@@ -39,7 +40,7 @@ def _verification(wanted: VerifyRequest, who: Identity, state: State) -> Verb:
     return lambda node: verify(node, exact, wanted.repair, options)
 
 
-@router.post("/diff", response_class=StreamingResponse)
+@router.post("/diff", response_class=StreamingResponse, responses={200: EVENTS})
 async def diff_places(wanted: DiffRequest, request: Request, who: Anyone) -> StreamingResponse:
     """By which files two sources, stores or cached datasets differ. Server-sent events as for verify."""
     state = state_of(request)

@@ -30,7 +30,7 @@ class PeerProtocol(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         connection: socket.socket = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
-            self.client = (peer_of(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)), 0)
+            self.client = (peer_of(connection), 0)
 
 
 class _Server(uvicorn.Server):

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
-from dsagent.adapters.beneath import BENEATH
 from dsagent.contract import STORAGE_OPTIONS
 from dsagent.core.errors import NotPermitted, UsageError
-from dsagent.core.ports import Location
+from dsagent.core.ports import BENEATH, Location
 from dsagent.entrypoints.serve.identity import Identity
 
 Pairs = tuple[tuple[str, str], ...]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fastapi import Request
+from prometheus_client import CollectorRegistry
 
 from dsagent.adapters.throttle import Throttle
 from dsagent.agent.agent import Agent
@@ -23,6 +24,7 @@ class State:
     peers: frozenset[int]
     allowed: Allowed = Allowed()  # noqa: RUF009 - it is frozen
     handovers: Handovers = field(default_factory=Handovers)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     draining: bool = False
 
 

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from dsagent.agent.subject import about
 from dsagent.api.v1 import TaskId, TaskRequest
 from dsagent.core.tasks import TaskInfo
-from dsagent.entrypoints.serve.answers import as_event, as_json
+from dsagent.entrypoints.serve.answers import EVENTS, as_event, as_json
 from dsagent.entrypoints.serve.asking import Anyone, task_spec
 from dsagent.entrypoints.serve.identity import Identity
 from dsagent.entrypoints.serve.ownership import may_see, own_task
@@ -28,7 +29,8 @@ def put_task(task_id: TaskId, wanted: TaskRequest, request: Request, who: Anyone
     """Make the datasets of a task present. The same again finds the same task; one that failed is tried again."""
     state = state_of(request)
     spec = task_spec(task_id, wanted, who, state)
-    return as_json(state.agent.put(spec))
+    with about(task=task_id, pod=f"{spec.owner.namespace}/{spec.owner.name}"):
+        return as_json(state.agent.put(spec))
 
 
 @router.get("/tasks/{task_id}", response_model=TaskInfo)
@@ -64,7 +66,7 @@ def delete_task(task_id: TaskId, request: Request, who: Anyone) -> None:
     state.agent.delete(task_id)
 
 
-@router.get("/events", response_class=StreamingResponse)
+@router.get("/events", response_class=StreamingResponse, responses={200: EVENTS})
 async def events(
     request: Request,
     who: Anyone,
