@@ -98,6 +98,15 @@ def test_shows_progress_and_what_was_fetched(pod: Pod, serving: FakeAgent, tree:
     assert "images fetched, 19 GB for 147 GB in 1,000 files, 1 min 20 s" in done.out
 
 
+def test_what_holds_for_all_datasets_is_said_once(pod: Pod, serving: FakeAgent, source: Path, tree: Path) -> None:
+    full = problem(4, "they do not fit")
+    serving.make = lambda _: [dataset("images", "pending", error=full), dataset("coco", "pending", error=full)]
+    client = pod.having(DSAGENT_DATASETS=f"images={source},coco={source}").start()
+    client.until("images, coco: waiting: they do not fit\n")
+    serving.show(UID, ready(tree), {**ready(tree), "name": "coco"})
+    assert client.end().code == 0
+
+
 def test_says_what_an_update_kept_left_out_and_evicted(pod: Pod, serving: FakeAgent, tree: Path) -> None:
     evicted = [{"dataset": "old", "version": OTHER_VERSION, "bytes": 1}]
     how = {"outcome": "updated", "files": 10, "reused_files": 9, "fetched_bytes": 5, "skipped_special": 2}

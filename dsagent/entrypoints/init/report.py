@@ -23,15 +23,18 @@ class Report:
         self._last: dict[str, tuple[str, float]] = {}
 
     def show(self, task: Task) -> None:
-        """Shows what is due."""
+        """Shows what is due; datasets of which the same is to be said share a line."""
         now = time.monotonic()
+        lines: dict[str, list[str]] = {}
         for part in task.datasets.values():
             key = part.state + (part.error.detail if part.error else "")
             last, then = self._last.get(part.name, ("", 0.0))
             pause = {"running": RUNNING_SECONDS, "pending": WAITING_SECONDS}.get(part.state)
             if key != last or (pause is not None and now - then >= pause):
                 self._last[part.name] = key, now
-                say(f"{part.name}: {_line(part)}")
+                lines.setdefault(_line(part), []).append(part.name)
+        for line, names in lines.items():
+            say(f"{', '.join(names)}: {line}")
 
 
 def _line(part: Part) -> str:
