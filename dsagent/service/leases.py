@@ -181,6 +181,8 @@ def _the_one(node: Node, wanted: str, owner: str | None) -> LeaseFile:
             and version in (None, lease.info.version)
             and (lease.info.owner == owner if owner else lease.info.expires is not None)
         ]
+        # An owner may have one of a process beside one by time; only that can be meant.
+        leases = [lease for lease in leases if lease.info.expires is not None] or leases
     if not leases:
         raise NotCached(
             "find",

@@ -369,6 +369,19 @@ def test_renewing_counts_from_now(timed: Node, clock: ManualClock) -> None:
     assert leases.list_leases(timed) == [renewed]
 
 
+def test_by_its_owner_the_lease_by_time_is_meant_beside_one_of_a_process(timed: Node) -> None:
+    version = published(timed, "imgs")
+    held = leases.hold(timed, version, "me")
+    try:
+        info = leases.add(timed, "imgs", "me", 3600)
+        assert leases.renew(timed, "imgs", "me", 60).id == info.id
+        assert leases.release(timed, "imgs", "me").id == info.id
+        with pytest.raises(UsageError, match="a process holds it"):
+            leases.release(timed, "imgs", "me")
+    finally:
+        held.release()
+
+
 def test_releasing_by_owner_or_id(timed: Node) -> None:
     version = published(timed, "imgs")
     mine = leases.add(timed, "imgs", "me", 60)
