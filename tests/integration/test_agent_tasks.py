@@ -25,7 +25,11 @@ def served(scratch: Path) -> Iterator[AgentProcess]:
 
 def request(*sources: Path, **fields: Any) -> dict[str, Any]:
     """The body of a task."""
-    return {"owner": {"name": "a test"}, "datasets": [{"source": str(source)} for source in sources], **fields}
+    return {
+        "owner": {"name": "a pod", "uid": "its uid"},
+        "datasets": [{"source": str(source)} for source in sources],
+        **fields,
+    }
 
 
 def put(running: AgentProcess, task: str, *sources: Path, **fields: Any) -> Any:
@@ -111,7 +115,7 @@ def test_tasks_that_need_the_same_share_one_listing_and_one_flight(scratch: Path
         infos = [wait(served, f"t{number}", "ready") for number in range(20)]
         assert {info["datasets"][0]["path"] for info in infos} == {infos[0]["datasets"][0]["path"]}
         assert metric(served, "dsagent_listings_total") == 1
-        assert metric(served, "dsagent_flights_total") == 1
+        assert metric(served, "dsagent_datasets_total") == 1
         for number in range(20):  # each has a lease of its own
             refused = served.ask("POST", "/v1/evict", {"reference": "a", "force": True})
             assert refused.status == 409, number

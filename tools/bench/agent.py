@@ -61,7 +61,7 @@ def _hit(disk: Path, number: int, version: str, turn: int) -> Call:
     dataset = {"name": f"d{number}", "source": str(disk / "sources" / f"d{number}"), "version": version}
 
     def call(connection: Connection) -> None:
-        document = {"owner": {"name": "bench"}, "datasets": [dataset], "keep_seconds": 600}
+        document = {"owner": {"name": "bench", "uid": f"hit-{turn}"}, "datasets": [dataset], "keep_seconds": 600}
         info = connection.ask("PUT", f"/v1/tasks/hit-{turn}", document)
         while info["state"] in ("pending", "running"):
             info = connection.ask("GET", f"/v1/tasks/hit-{turn}?wait=60")
@@ -189,7 +189,10 @@ def agent_crowd(setting: Setting) -> Result:
                 connection.request("GET", "/metrics")
                 metrics = connection.getresponse().read().decode()
             result.note("served", served, "clients")
-            for name, text in (("listings", "dsagent_listings_total"), ("flights", "dsagent_flights_total")):
+            for name, text in (
+                ("listings", "dsagent_listings_total"),
+                ("flights", 'dsagent_datasets_total{outcome="fetched"}'),
+            ):
                 value = next(float(line.split()[1]) for line in metrics.splitlines() if line.startswith(f"{text} "))
                 result.note(name, value, "", 1)
             result.note("peak PSS", peak / 1e6, "MB", 300)

@@ -64,7 +64,9 @@ class Agent:
         """
         with contextlib.closing(self.connection()) as connection:
             datasets = [{"source": str(source), **fields} for source in sources]
-            info = connection.ask("PUT", f"/v1/tasks/{task}", {"owner": {"name": task}, "datasets": datasets})
+            info = connection.ask(
+                "PUT", f"/v1/tasks/{task}", {"owner": {"name": task, "uid": task}, "datasets": datasets}
+            )
             while info["state"] in ("pending", "running"):
                 info = connection.ask("GET", f"/v1/tasks/{task}?wait=60")
         if info["state"] != "ready":
