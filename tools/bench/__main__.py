@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.bench import report
+from tools.bench.agent import agent_cache, agent_crowd, agent_four, agent_hits
 from tools.bench.latency import s3, sshfs
 from tools.bench.loader import loader
 from tools.bench.local import cache, pack
@@ -18,8 +19,9 @@ from tools.bench.timing import Result
 from tools.bench.trees import compile_native
 from tools.bench.update import update
 
+AGENT = (agent_hits, agent_cache, agent_four, agent_crowd)
 CASES: dict[str, Callable[[Setting], Result]] = {
-    case.__name__: case for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader)
+    case.__name__: case for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT)
 }
 REPOSITORY = Path(__file__).parents[2]
 CPUS = 2
