@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dsagent.core.datasets import check_version, is_name
 from dsagent.core.entries import DIRECTORY, Entry
 from dsagent.core.join import outer
+from dsagent.core.manifest import Totals
 from dsagent.core.ports import Location
 from dsagent.engine.crew import Crew
 from dsagent.engine.fetch import hash_source
@@ -41,11 +42,16 @@ def diff(node: Node, a: Side, b: Side) -> DiffResult:
     removed: list[bytes] = []
     changed: list[bytes] = []
     with ExitStack() as stack:
-        for old, new in outer(_entries(node, a, stack), _entries(node, b, stack)):
+        unread: list[Totals] = []
+        sides = [_entries(node, side, stack, unread) for side in (a, b)]
+        subject = " and ".join(dict.fromkeys((a.text, b.text)))
+        node.meter.start("compare", subject, sum(one.bytes for one in unread), sum(one.files for one in unread))
+        for old, new in outer(*sides):
             if old is None or new is None:
                 (added if old is None else removed).append((old or new).path)  # type: ignore[union-attr]
             elif _facts(old) != _facts(new):
                 changed.append(new.path)
+        node.meter.stop()
     return DiffResult(a.text, b.text, added, removed, changed)
 
 
@@ -53,11 +59,12 @@ def _facts(entry: Entry) -> tuple[str, bool, int, bytes]:
     return entry.kind, entry.executable, entry.size, entry.content
 
 
-def _entries(node: Node, side: Side, stack: ExitStack) -> Iterator[Entry]:
-    return (entry for entry in _all_entries(node, side, stack) if entry.kind != DIRECTORY)
+def _entries(node: Node, side: Side, stack: ExitStack, unread: list[Totals]) -> Iterator[Entry]:
+    """The files and symlinks of a side; the totals of a source, which is yet to be read, are appended to `unread`."""
+    return (entry for entry in _all_entries(node, side, stack, unread) if entry.kind != DIRECTORY)
 
 
-def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
+def _all_entries(node: Node, side: Side, stack: ExitStack, unread: list[Totals]) -> Iterable[Entry]:
     cached = _cached(node, side)
     if cached is not None:
         return cached
@@ -69,7 +76,7 @@ def _all_entries(node: Node, side: Side, stack: ExitStack) -> Iterable[Entry]:
         return read_checked(store, read_manifest(store, wanted))
     listing = Listing(node.open.source(Location(side.text, side.options)), skip_special=False)
     small = listing.totals.files <= SMALL_FILES and listing.totals.bytes <= SMALL_BYTES
-    node.meter.start("compare", side.text, listing.totals.bytes, listing.totals.files)
+    unread.append(listing.totals)
     crew = Crew(0 if small else node.workers, node.open, node.meter.advance, gate=node.gate)
     return hash_source(listing, stack.enter_context(crew))
 

@@ -9,7 +9,15 @@ from dsagent.entrypoints.documents import as_document
 
 EVENTS: dict[str, Any] = {
     "description": "Server-sent events",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                "description": "One event; data is JSON.",
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("event", "data", "id")},
+            }
+        }
+    },
 }
 
 

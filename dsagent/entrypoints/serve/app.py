@@ -28,8 +28,10 @@ def make_app(state: State | None) -> FastAPI:
     )
     app.state.shared = state
     handle_problems(app)
-    for part in (health, tasks, datasets, reading, leases, upkeep, metrics, openapi):
+    parts = (health, tasks, datasets, reading, leases, upkeep, metrics, openapi)
+    for part in parts:
         app.include_router(part.router)
+    app.state.routes = [route for part in parts for route in part.router.routes]
     app.add_middleware(BodyLimit)
     if state is not None:
         measure(state)

@@ -13,7 +13,7 @@ from dsagent.entrypoints.serve.asking import Identified
 
 router = APIRouter(tags=["health"])
 
-PROBLEM = {"$ref": "#/components/schemas/Problem"}
+PROBLEM = {"$ref": "#/components/schemas/ProblemAnswer"}
 ERROR = {"description": "An RFC 9457 problem", "content": {"application/problem+json": {"schema": PROBLEM}}}
 OPEN = ("/healthz", "/readyz")
 
@@ -42,9 +42,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for framework in ("HTTPValidationError", "ValidationError"):
         schemas.pop(framework, None)
     problem = TypeAdapter(Problem).json_schema()
+    problem["title"] = "ProblemAnswer"
     problem["properties"]["status"] = {"title": "Status", "type": "integer"}
     problem["required"].append("status")
-    schemas["Problem"] = problem
+    schemas["ProblemAnswer"] = problem
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     # Over the socket, root of the host needs none.
     document["security"] = [{"token": []}, {}]

@@ -90,11 +90,20 @@ def handle_problems(app: FastAPI) -> None:
         kind = NotCached if error.status_code == 404 else UsageError
         given = answer(kind("answer", _request(request), str(error.detail)), error.status_code)
         given.headers.update(error.headers or {})
+        if error.status_code == 405:
+            given.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return given
 
     @app.exception_handler(Exception)
     def broken(_request: Request, error: Exception) -> Response:
         return answer(as_error(error))
+
+
+def _methods(request: Request) -> set[str]:
+    """What can be done with a path: each route knows its own method only."""
+    path = request.url.path
+    found = [route for route in request.app.state.routes if route.path_regex.match(path)]
+    return {method for route in found if route.path == found[0].path for method in route.methods}
 
 
 def _request(request: Request) -> str:
