@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from dsagent.core.progress import Progress
 from dsagent.entrypoints.dsctl.render import say
 from dsagent.entrypoints.meters import NoMeter, TickingMeter
-from dsagent.service.node import Meter
 
 if TYPE_CHECKING:
     import rich.progress
+
+    from dsagent.service.node import Meter
 
 BAR_SECONDS = 0.1
 LINE_SECONDS = 5.0
@@ -25,7 +26,7 @@ class ProgressStyle(StrEnum):
     NONE = "none"
 
 
-def make_meter(style: ProgressStyle, quiet: bool) -> Meter:
+def make_meter(style: ProgressStyle, quiet: bool) -> "Meter":
     """The meter that fits the wish and the terminal."""
     if quiet or style is ProgressStyle.NONE:
         return NoMeter()
