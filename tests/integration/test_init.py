@@ -246,6 +246,14 @@ def test_a_lost_connection_is_no_answer(pod: Pod, serving: FakeAgent, cut: Answe
     assert [one.method for one in serving.asked] == ["PUT", "PUT"]
 
 
+def test_a_connection_that_the_agent_closes_is_not_lost(pod: Pod, serving: FakeAgent, tree: Path) -> None:
+    waiting = {"state": "pending", "datasets": [dataset("images", "pending")]}
+    done = {"state": "ready", "datasets": [ready(tree)]}
+    serving.answers = [answer(200, waiting, Connection="close"), answer(200, done)]
+    assert pod.run().code == 0
+    assert [one.method for one in serving.asked] == ["PUT", "GET"]
+
+
 @pytest.mark.parametrize(
     ("odd", "cause"),
     [
