@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ FRESH_SECONDS = 5.0
 # What a PUT waits for a hit.
 SETTLE_SECONDS = 0.02
 RESOLVERS = 8
-UPKEEP_SECONDS = 10.0
+UPKEEP_SECONDS = 30.0
 EXPIRY_SECONDS = 1.0
 OWNER = "agent"
 
@@ -65,6 +65,7 @@ class Agent:
         self._changed = threading.Condition(self._lock)
         self._saving = threading.Lock()
         self._tasks: dict[str, Task] = {}
+        self._ending: set[str] = set()
         self._errands: dict[CacheRequest, Errand] = {}
         self._resolvers = ThreadPoolExecutor(RESOLVERS, "resolve")
         self._admission = Admission(node, shares.tasks, self._lock, self._tasks, self._fly, self._refuse)
@@ -90,7 +91,8 @@ class Agent:
         Waits a moment, so that what is here already is ready in the answer. Raises InUse if there is another task of
         this id.
         """
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(lambda: spec.id not in self._ending)
             task = self._tasks.get(spec.id)
             if task is not None and task.spec != spec:
                 raise InUse("put", f"the task {spec.id}", "it asks for other datasets already", "delete it first")
@@ -107,7 +109,7 @@ class Agent:
                 self._save(task)
                 for wanted in spec.wanted:
                     if wanted.request.name:
-                        pods.announce(self.node, spec.id, wanted.request.name)
+                        self._announce([task], wanted.request.name)
         return self._shown(task)
 
     def get(self, task_id: str) -> TaskInfo:
@@ -121,16 +123,32 @@ class Agent:
             return [task.info() for task in self._tasks.values()]
 
     def delete(self, task_id: str) -> None:
-        """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached."""
-        with self._lock:
+        """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached; what else it
+        raises leaves the task to be ended once more.
+        """
+        with self._changed:
             task = self._find(task_id)
             del self._tasks[task_id]
+            self._ending.add(task_id)
             for part in task.parts:
                 self._leave(part, task_id)
             self._changed.notify_all()
-        with self._saving:
-            self._files.remove(task_id)
-        pods.unlink(self.node, task_id)
+            self._changed.wait_for(lambda: not task.linking)
+        try:
+            # Its file last: after a kill between the two it is there to be ended, or nobody could end its leases.
+            pods.unlink(self.node, task_id)
+            with self._saving:
+                self._files.remove(task_id)
+        except DsagentError:
+            with self._lock:
+                self._tasks[task_id] = task
+                for part in task.parts:
+                    part.result = None  # its lease may be gone
+            raise
+        finally:
+            with self._changed:
+                self._ending.discard(task_id)
+                self._changed.notify_all()
         self.events.add("deleted", {"id": task_id}, task_id, task.spec.owner)
         self._admission.wake()
 
@@ -222,7 +240,8 @@ class Agent:
         """
         todo = None
         errand = self._errands.get(request)
-        if errand is None or (errand.brought and not errand.is_recent(FRESH_SECONDS)):
+        # A person who has just changed the source sees it changed; many pods that start at once list it once.
+        if errand is None or (errand.brought and not (task.spec.owner.uid and errand.is_recent(FRESH_SECONDS))):
             errand = self._errands[request] = Errand(request, task.spec.prefetch)
             todo = partial(self._resolve, errand)
         elif errand.brought:
@@ -250,7 +269,9 @@ class Agent:
                 origin.prove()
                 self._deliver(errand, Brought(hit, present(self.node, origin, hit)))
                 return
-            self._announce(errand, origin.key.name)
+            with self._lock:
+                waiting = [task for task, _ in self._parts(errand)]
+            self._announce(waiting, origin.key.name)
             check_directories(self.node.disk.measure(), origin.totals, str(origin.key))
             need, keep = needed(self.node, origin)
             with self._lock:
@@ -295,16 +316,31 @@ class Agent:
             origin = resolve(node, errand.request)
         return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
 
-    def _announce(self, errand: Errand, name: str) -> None:
+    def _announce(self, tasks: Iterable[Task], name: str) -> None:
         """Makes the links that dangle until the data are there."""
+        with self._linking(tasks) as living:
+            for task in living:
+                pods.announce(self.node, task.spec.id, name)
+
+    @contextlib.contextmanager
+    def _linking(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
+        """Those of the tasks that have not ended; their ends wait, and take away what is linked meanwhile."""
         with self._lock:
-            waiting = list(errand.tasks)
-        for task_id in waiting:
-            pods.announce(self.node, task_id, name)
+            living = [task for task in tasks if self._tasks.get(task.spec.id) is task]
+            for task in living:
+                task.linking += 1
+        try:
+            yield living
+        finally:
+            with self._changed:
+                for task in living:
+                    task.linking -= 1
+                self._changed.notify_all()
 
     def _deliver_again(self, errand: Errand, brought: Brought) -> None:
         with self._failing(errand):
-            self._deliver(errand, brought)
+            hit = replace(brought.result, outcome="hit", fetched_bytes=0, reused_files=0, evicted=(), seconds=0.0)
+            self._deliver(errand, brought._replace(result=hit))
 
     def _deliver(self, errand: Errand, brought: Brought) -> None:
         """Leases what an errand has brought to all that ask for it. What was evicted meanwhile is brought anew."""
@@ -318,12 +354,13 @@ class Agent:
                     errand.settle(brought)
                     return
             try:
-                pods.link(self.node, brought.version, [(task.spec.id, name) for task, _ in waiting])
+                with self._linking(task for task, _ in waiting) as living:
+                    pods.link(self.node, brought.version, [(task.spec.id, name) for task in living])
+                    for task, part in waiting:
+                        self._finish(task, part, brought.result)
             except NotCached:
                 self._again(errand)
                 return
-            for task, part in waiting:
-                self._finish(task, part, brought.result)
 
     def _claim(self, task: Task, part: Part, name: str) -> bool:
         """Inside the lock: whether the part may have the task's link of this name; it fails if another one has it."""
@@ -340,15 +377,11 @@ class Agent:
 
     def _finish(self, task: Task, part: Part, result: CacheResult) -> None:
         with self._lock:
-            gone = self._tasks.get(task.spec.id) is not task
-            if not gone:
-                part.result, part.error, part.errand = result, None, None
-                if task.state == "ready" and task.spec.keep_seconds is not None:
-                    task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
-        if gone:
-            if task.spec.id not in self._tasks:
-                pods.unlink(self.node, task.spec.id)
-            return
+            if self._tasks.get(task.spec.id) is not task:  # its end takes the link away
+                return
+            part.result, part.error, part.errand = result, None, None
+            if task.state == "ready" and task.spec.keep_seconds is not None:
+                task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
         self._save(task)
         self._tell(task)
 
