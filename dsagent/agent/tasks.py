@@ -114,11 +114,14 @@ class Part:
 
 @dataclass
 class Task:
-    """A task and its parts. `expires`: when it is ready and `keep_seconds` have passed since."""
+    """A task and its parts. `expires`: when it is ready and `keep_seconds` have passed since. `linking`: in how many
+    threads its links are being made.
+    """
 
     spec: TaskSpec
     parts: list[Part]
     expires: datetime | None = None
+    linking: int = 0
 
     @property
     def state(self) -> State:

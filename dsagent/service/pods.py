@@ -18,12 +18,13 @@ _NOT_READY = "../not-ready"
 
 
 def links(node: Node) -> Iterator[tuple[Path, DatasetKey, str]]:
-    """Each link that leads to a version: its path, the dataset and the version's id."""
-    for path in sorted(node.pods.glob("*/*")):
-        with contextlib.suppress(OSError, ValueError):
-            parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
-            if len(parts) >= 3:
-                yield path, DatasetKey(parts[0], parts[1]), parts[2]
+    """Each link that leads to a version: its path, the dataset and the version's id. Raises NotPermitted."""
+    for folder in _listed(node.pods):
+        for path in _listed(folder):
+            with contextlib.suppress(OSError, ValueError):
+                parts = Path(os.path.normpath(path.parent / os.readlink(path))).relative_to(node.versions).parts
+                if len(parts) >= 3:
+                    yield path, DatasetKey(parts[0], parts[1]), parts[2]
 
 
 def announce(node: Node, task: str, name: str) -> None:
@@ -76,3 +77,13 @@ def unlink(node: Node, task: str) -> None:
         pass
     except OSError as error:
         raise local_error("remove", str(folder), error) from error
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if its task ends just now."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise local_error("list", str(folder), error) from error

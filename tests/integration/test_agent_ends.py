@@ -1,0 +1,101 @@
+"""Ends of tasks: beside a PUT of the same id, and where they fail half-way."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import trees
+from tests.support.agents import AgentProcess, agent
+from tests.support.command import HANG_SECONDS
+
+ROUNDS = 60
+
+
+def put(served: AgentProcess, task: str, *sources: Path, **fields: Any) -> int:
+    body = {"owner": {"name": "a test"}, "datasets": [{"source": str(one)} for one in sources], **fields}
+    return served.ask("PUT", f"/v1/tasks/{task}", body).status
+
+
+def ready(served: AgentProcess, task: str) -> None:
+    end = time.monotonic() + HANG_SECONDS
+    while (info := served.ask("GET", f"/v1/tasks/{task}?wait=1").json)["state"] != "ready":
+        assert info["state"] != "failed", info
+        assert time.monotonic() < end, info
+
+
+@pytest.mark.needs("root")
+def test_a_task_that_is_put_beside_its_end_has_its_leases_or_is_gone(scratch: Path) -> None:
+    for name in ("a", "b", "c"):
+        trees.make_files(scratch / name, 30)
+    wanted = [scratch / "a", scratch / "b", scratch / "c"]
+    with agent(scratch / "root", "--keep-free", "0B") as served:
+        put(served, "kept", *wanted)
+        ready(served, "kept")
+        put(served, "t", *wanted)
+        for number in range(ROUNDS):
+            both = [
+                threading.Thread(target=served.ask, args=("DELETE", "/v1/tasks/t")),
+                threading.Thread(target=put, args=(served, "t", *wanted)),
+            ]
+            for thread in both:
+                thread.start()
+            for thread in both:
+                thread.join()
+            links = served.root / "pods" / "t"
+            if served.ask("GET", "/v1/tasks/t").status == 404:
+                assert not links.exists(), number
+                assert not (served.root / "tasks" / "t.json").exists(), number
+                put(served, "t", *wanted)
+            ready(served, "t")
+            assert {link.name for link in links.iterdir()} == {"a", "b", "c"}, number
+            assert all(link.is_dir() for link in links.iterdir()), number
+            assert (served.root / "tasks" / "t.json").exists(), number
+
+
+@pytest.mark.needs("root")
+def test_an_end_that_fails_half_way_can_be_asked_for_again(scratch: Path) -> None:
+    """A task whose leases are there is never forgotten, or nobody could end them."""
+    trees.make_files(scratch / "a", 30)
+    with agent(scratch / "root", "--keep-free", "0B") as served:
+        put(served, "t", scratch / "a")
+        ready(served, "t")
+        (served.root / "pods" / "t" / "in the way").mkdir()
+        assert served.ask("DELETE", "/v1/tasks/t").status >= 400
+        served.kill()
+        served.start()
+        ready(served, "t")
+        assert served.ask("DELETE", "/v1/tasks/t").status >= 400
+        (served.root / "pods" / "t" / "in the way").rmdir()
+        assert served.ask("DELETE", "/v1/tasks/t").status == 204
+        assert not (served.root / "pods" / "t").exists()
+        assert served.ask("POST", "/v1/evict", {"reference": "a"}).status == 200
+
+
+@pytest.mark.needs("root")
+def test_leases_are_read_while_tasks_end(scratch: Path) -> None:
+    trees.make_files(scratch / "a", 3)
+    with agent(scratch / "root", "--keep-free", "0B") as served:
+        put(served, "kept", scratch / "a")
+        ready(served, "kept")
+        stop = threading.Event()
+
+        def come_and_go(task: str) -> None:
+            while not stop.is_set():
+                put(served, task, scratch / "a")
+                served.ask("DELETE", f"/v1/tasks/{task}")
+
+        threads = [threading.Thread(target=come_and_go, args=(f"t{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(ROUNDS):
+                reply = served.ask("GET", "/v1/leases")
+                assert reply.status == 200, reply
+                assert "pods/kept" in {one["id"] for one in reply.json}
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
