@@ -82,36 +82,51 @@ class DirectorySource:
             )
 
     def chunks(self, stamp: Stamp) -> Iterator[bytes]:
-        """See Source.chunks."""
+        """See Source.chunks. The listing is the look at the file before the reading; ctime never goes back."""
+        if stamp.size > FRAME_BYTES:
+            return self._pieces(stamp)
+        data = self._whole(stamp)
+        return iter((data,) if data else ())
+
+    def _whole(self, stamp: Stamp) -> bytes:
+        # A million small files come through here: no generator, and no system call that is not needed.
+        size = stamp.size
+        try:
+            fd = self._open(self._root, stamp.path, _READ)
+            try:
+                data = os.read(fd, size + 1)
+                while 0 < len(data) < size and (more := os.read(fd, size + 1 - len(data))):
+                    data += more
+                found = os.fstat(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._unreadable(stamp, error) from error
+        self._compare(stamp, found, len(data))
+        return data
+
+    def _pieces(self, stamp: Stamp) -> Iterator[bytes]:
         try:
             fd = self._open(self._root, stamp.path, _READ)
             try:
                 self._compare(stamp, os.fstat(fd))
-                if stamp.size <= FRAME_BYTES:
-                    data = os.read(fd, stamp.size + 1)
-                    while 0 < len(data) < stamp.size and (more := os.read(fd, stamp.size + 1 - len(data))):
-                        data += more
-                    self._compare(stamp, os.fstat(fd), len(data))
-                    if data:
-                        yield data
-                    return
-                yield from self._pieces(fd, stamp)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                offset = 0
+                while piece := _read_fully(fd, FRAME_BYTES):
+                    offset += len(piece)
+                    if offset >= stamp.size:
+                        self._compare(stamp, os.fstat(fd), offset)
+                    yield piece
+                self._compare(stamp, os.fstat(fd), offset)
             finally:
                 os.close(fd)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ESTALE, errno.ELOOP, errno.EXDEV, errno.ENOTDIR):
-                raise self._changed(stamp) from error
-            raise source_error("read", f"{self.location.url}/{show_path(stamp.path)}", error) from error
+            raise self._unreadable(stamp, error) from error
 
-    def _pieces(self, fd: int, stamp: Stamp) -> Iterator[bytes]:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        offset = 0
-        while piece := _read_fully(fd, FRAME_BYTES):
-            offset += len(piece)
-            if offset >= stamp.size:
-                self._compare(stamp, os.fstat(fd), offset)
-            yield piece
-        self._compare(stamp, os.fstat(fd), offset)
+    def _unreadable(self, stamp: Stamp, error: OSError) -> DsagentError:
+        if error.errno in (errno.ENOENT, errno.ESTALE, errno.ELOOP, errno.EXDEV, errno.ENOTDIR):
+            return self._changed(stamp)
+        return source_error("read", f"{self.location.url}/{show_path(stamp.path)}", error)
 
     def _list(self, directory: bytes, unreadable: list[bytes]) -> Iterator[Stamp]:
         prefix = directory + b"/" if directory else b""
@@ -125,7 +140,7 @@ class DirectorySource:
                 try:
                     found = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     if stat.S_ISREG(found.st_mode):
-                        yield _file_stamp(prefix + name, found)
+                        yield Stamp(prefix + name, *_file_row(found))
                     else:
                         yield _other_stamp(prefix + name, found, fd, name)
                 except FileNotFoundError as error:
@@ -136,16 +151,16 @@ class DirectorySource:
             os.close(fd)
 
     def _compare(self, stamp: Stamp, found: os.stat_result, length: int | None = None) -> None:
-        if _file_stamp(stamp.path, found) != stamp or (length is not None and length != stamp.size):
+        if _file_row(found) != stamp[1:] or (length is not None and length != stamp.size):
             raise self._changed(stamp)
 
     def _changed(self, stamp: Stamp) -> SourceChanged:
         return source_changed(self.location.url, stamp.path)
 
 
-def _file_stamp(path: bytes, found: os.stat_result) -> Stamp:
-    executable = bool(found.st_mode & 0o100)
-    return Stamp(path, FILE, executable, found.st_size, found.st_mtime_ns, b"%d" % found.st_ctime_ns)
+def _file_row(found: os.stat_result) -> tuple[str, bool, int, int, bytes]:
+    """A file's stamp without its path."""
+    return FILE, found.st_mode & 0o100 != 0, found.st_size, found.st_mtime_ns, b"%d" % found.st_ctime_ns
 
 
 def _other_stamp(path: bytes, found: os.stat_result, directory: int, name: bytes) -> Stamp:

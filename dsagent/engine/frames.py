@@ -14,6 +14,8 @@ from dsagent.engine.copy import left_out
 from dsagent.engine.crew import Tools
 from dsagent.engine.reading import Reading, Unreadable, read_all
 
+_ZEROS = bytes(tarstream.RECORD)
+
 
 @dataclass(frozen=True)
 class PackedFrame:
@@ -24,14 +26,9 @@ class PackedFrame:
     digest: bytes
 
 
-@dataclass(frozen=True)
-class Placed:
-    """What became of an entry: its content, and where its data begin in the job's plain bytes; None if it was left out
-    because its content is the one known.
-    """
-
-    content: bytes
-    offset: int | None
+# What became of an entry: its content, and where its data begin in the job's plain bytes; None if it was left out
+# because its content is the one known. A plain tuple, because a million of them are pickled.
+Placed = tuple[bytes, int | None]
 
 
 def compress(plain: bytes, level: int) -> PackedFrame:
@@ -68,18 +65,22 @@ def _place(stamp: Stamp, known: bytes, reading: Reading | Unreadable, frames: "_
     if isinstance(reading, Unreadable):
         return reading
     if stamp.kind == FILE and reading.whole and left_out(stamp.size, reading.content(), known):
-        return Placed(known, None)
-    frames.add(tarstream.header(entry_of(stamp, reading.content())))
-    offset = frames.length
-    frames.add(reading.first)
+        return known, None
+    header = tarstream.header(entry_of(stamp, stamp.token))
+    offset = frames.length + len(header)
+    padding = _ZEROS[: tarstream.padding(stamp.size)]
+    if reading.whole:
+        frames.add(header, reading.first, padding)
+        return reading.content(), offset
+    frames.add(header, reading.first)
     try:
         for chunk in reading.rest():
             frames.send()
             frames.add(chunk)
     except SourceError as error:
         return Unreadable(stamp.path, error.cause)
-    frames.add(bytes(tarstream.padding(stamp.size)))
-    return Placed(reading.content(), offset)
+    frames.add(padding)
+    return reading.content(), offset
 
 
 class _FrameWriter:
@@ -91,10 +92,10 @@ class _FrameWriter:
         self._plain: list[bytes] = []
         self.length = 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, *parts: bytes) -> None:
         """Adds plain bytes to the frame."""
-        self._plain.append(data)
-        self.length += len(data)
+        self._plain += parts
+        self.length += sum(map(len, parts))
 
     def send(self) -> None:
         """Sends what was collected, if anything, as one frame."""

@@ -112,15 +112,15 @@ class _Bundles:
             if entry is not None:
                 entries.append(self._refer(entry))
                 continue
-            stamp, known, one = next(unread)
-            if known is not None and one.offset is None:
+            stamp, known, (content, offset) = next(unread)
+            if known is not None and offset is None:
                 entries.append(self._refer(known))
-            elif stamp.kind != FILE or one.offset is None:
-                entries.append(entry_of(stamp, one.content))
+            elif stamp.kind != FILE or offset is None:
+                entries.append(entry_of(stamp, content))
             else:
                 new = self._current(batch)
-                place = new.job_start + one.offset
-                entries.append(entry_of(stamp, one.content)._replace(bundle=new.index, offset=place))
+                place = new.job_start + offset
+                entries.append(Entry(*stamp[:5], content, new.index, place))
         if self._new:
             self._new.job_start = self._new.length
         return entries

@@ -31,27 +31,36 @@ class Unreadable:
 class Reading:
     """A file that was opened: its first piece of up to 8 MiB, the digest so far, and the pieces that follow."""
 
+    __slots__ = ("_chunks", "_content", "_digest", "first", "whole")
+
     def __init__(self, source: Source, stamp: Stamp) -> None:
-        chunks = source.chunks(stamp) if stamp.kind == FILE else iter(())
+        self._chunks: Iterator[bytes] = iter(())
+        self.first, self.whole = b"", True
+        if stamp.kind != FILE:
+            self._content = stamp.token if stamp.kind == SYMLINK else b""
+            return
+        chunks = source.chunks(stamp)
         self.first = next(chunks, b"")
         self.whole = len(self.first) == stamp.size
         if self.whole:
             next(chunks, None)  # lets the source look once more whether the file changed
-        self._stamp = stamp
-        self._chunks = chunks
-        self._digest = xxhash.xxh3_128(self.first)
+            self._content = xxhash.xxh3_128_digest(self.first)
+        else:
+            self._chunks = chunks
+            self._digest = xxhash.xxh3_128(self.first)
 
     def rest(self) -> Iterator[bytes]:
         """The pieces after the first; they enter the digest as they pass."""
+        if self.whole:
+            return
         for chunk in self._chunks:
             self._digest.update(chunk)
             yield chunk
+        self._content = self._digest.digest()
 
     def content(self) -> bytes:
         """An entry's content (see Entry) once all pieces have passed."""
-        if self._stamp.kind == FILE:
-            return self._digest.digest()
-        return self._stamp.token if self._stamp.kind == SYMLINK else b""
+        return self._content
 
 
 def read_all(source: Source, stamps: Sequence[Stamp], slow_sources: set[str]) -> Iterator[Reading | Unreadable]:
@@ -69,7 +78,8 @@ def read_all(source: Source, stamps: Sequence[Stamp], slow_sources: set[str]) ->
         yield from probed
         remaining = stamps[PROBE_FILES:]
         if not slow:
-            yield from (_read(source, stamp) for stamp in remaining)
+            for stamp in remaining:
+                yield _read(source, stamp)
             return
         slow_sources.add(url)
     turns = [remaining[at : at + FILES_A_TURN] for at in range(0, len(remaining), FILES_A_TURN)]
