@@ -25,7 +25,7 @@ from dsagent.core.errors import (
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
 from dsagent.core.symlinks import target_leaves
-from dsagent.engine.tree import open_below, write_all
+from dsagent.engine.tree import WRITE_BYTES, open_below, write_all
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -346,7 +346,7 @@ class _Spool(io.FileIO):
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
-            return super().write(data)
+            return super().write(memoryview(data)[:WRITE_BYTES])
         except OSError as error:
             raise self._explain(error) from error
 

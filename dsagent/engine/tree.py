@@ -9,6 +9,10 @@ from types import TracebackType
 
 from dsagent.core.errors import DsagentError, InsufficientStorage, local_error, show_path
 
+# Most bytes of one write. For a larger one the kernel takes huge pages, which take longer to come by on a virtual
+# machine: copying took 1.5 to 3.6 % of the CPU time of a pack before, and about 1 % in pieces of this size.
+WRITE_BYTES = 128 << 10
+
 _PIECE = 4000  # less than PATH_MAX, which is 4096 with the final NUL
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -150,10 +154,9 @@ class Tree:
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
     """Writes all of `data`; raises OSError."""
-    written = os.write(fd, data)
-    while written < len(data):
-        data = memoryview(data)[written:]
-        written = os.write(fd, data)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view[:WRITE_BYTES]) :]
 
 
 def remove_tree(path: str) -> None:
