@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dsagent.adapters.beneath import Ground, canonical, folder_of, leads_out, open_entry
+from dsagent.adapters.linux import start_writing_back
 from dsagent.core.entries import DIRECTORY, FILE, SYMLINK, Stamp
 from dsagent.core.errors import (
     BadStore,
@@ -25,7 +26,7 @@ from dsagent.core.errors import (
 from dsagent.core.manifest import FRAME_BYTES
 from dsagent.core.ports import Location, StoredObject
 from dsagent.core.symlinks import target_leaves
-from dsagent.engine.tree import WRITE_BYTES, open_below, write_all
+from dsagent.engine.tree import open_below, write_all
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -250,7 +251,11 @@ class DirectoryStore:
         try:
             self._ground.make(SPOOLS)
             folder = self._ground.open(SPOOLS, _LIST)
-            return cast("BinaryIO", _Spool(folder, name, lambda error: self._error("write", SPOOLS + name, error)))
+
+            def explain(error: OSError) -> DsagentError:
+                return self._error("write", SPOOLS + name, error)
+
+            return cast("BinaryIO", _Spool(folder, name, self._durable, explain))
         except OSError as error:
             raise self._error("write", SPOOLS, error) from error
 
@@ -334,10 +339,12 @@ class _Spool(io.FileIO):
     store's error.
     """
 
-    def __init__(self, folder: int, key: str, explain: Callable[[OSError], DsagentError]) -> None:
+    def __init__(self, folder: int, key: str, durable: bool, explain: Callable[[OSError], DsagentError]) -> None:
         self.folder = folder
         self.key = key
+        self._durable = durable
         self._explain = explain
+        self._written = self._started = 0
         try:
             super().__init__(key, "x+", opener=lambda name, flags: os.open(name, flags, 0o666, dir_fd=folder))
         except BaseException:
@@ -345,10 +352,17 @@ class _Spool(io.FileIO):
             raise
 
     def write(self, data: "ReadableBuffer", /) -> int:
+        view = memoryview(data)
+        size = view.nbytes
         try:
-            return super().write(memoryview(data)[:WRITE_BYTES])
+            write_all(self.fileno(), view)
         except OSError as error:
             raise self._explain(error) from error
+        self._written += size
+        if self._durable and self._written - self._started >= FRAME_BYTES:
+            start_writing_back(self.fileno(), self._started, self._written - self._started)
+            self._started = self._written
+        return size
 
     def close(self) -> None:
         if not self.closed:
