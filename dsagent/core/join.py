@@ -17,9 +17,17 @@ R = TypeVar("R", bound=_HasPath)
 
 def beside(left: Iterable[L], right: Iterable[R]) -> Iterator[tuple[L, R | None]]:
     """Each of `left` with the one of `right` at the same path, or None; both in path order."""
-    for one, other in outer(left, right):
-        if one is not None:
+    theirs = iter(right)
+    other = next(theirs, None)
+    for one in left:
+        path = one.path
+        while other is not None and other.path != path and path_order(other.path) < path_order(path):
+            other = next(theirs, None)
+        if other is None or other.path != path:
+            yield one, None
+        else:
             yield one, other
+            other = next(theirs, None)
 
 
 def outer(left: Iterable[L], right: Iterable[R]) -> Iterator[tuple[L | None, R | None]]:

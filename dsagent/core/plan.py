@@ -22,25 +22,25 @@ class BundlePlan:
     def __init__(self, files: int, size: int) -> None:
         self._files = files
         self._size = size
-        self._bundle = self._job = 0
+        self._group = Group(0, 0)
         self._bundle_files = self._bundle_bytes = self._frame_bytes = 0
 
     def __call__(self, stamp: Stamp) -> Group:
         """The group of the next entry."""
-        size = stamp.size if stamp.kind == FILE else 0
-        weight = header_length(stamp.path) + size + padding(size)
-        full = self._bundle_files + (stamp.kind == FILE) > self._files or self._bundle_bytes + weight > self._size
+        path, kind, _executable, size, _mtime_ns, _token = stamp
+        is_file = kind == FILE
+        weight = header_length(path) + size + padding(size) if is_file else header_length(path)
+        full = self._bundle_files + is_file > self._files or self._bundle_bytes + weight > self._size
         if self._bundle_bytes and full:
-            self._bundle += 1
-            self._job += 1
+            self._group = Group(self._group.bundle + 1, self._group.job + 1)
             self._bundle_files = self._bundle_bytes = self._frame_bytes = 0
         elif self._frame_bytes and self._frame_bytes + weight > FRAME_BYTES:
-            self._job += 1
+            self._group = Group(self._group.bundle, self._group.job + 1)
             self._frame_bytes = 0
-        self._bundle_files += stamp.kind == FILE
+        self._bundle_files += is_file
         self._bundle_bytes += weight
         self._frame_bytes += weight
-        return Group(self._bundle, self._job)
+        return self._group
 
 
 class CopyPlan:
@@ -49,14 +49,14 @@ class CopyPlan:
     def __init__(self, files: int, size: int) -> None:
         self._files = files
         self._size = size
-        self._job = 0
+        self._group = Group(0, 0)
         self._job_files = self._job_bytes = 0
 
     def __call__(self, stamp: Stamp) -> Group:
         """The group of the next file."""
         if self._job_files and (self._job_files >= self._files or self._job_bytes + stamp.size > self._size):
-            self._job += 1
+            self._group = Group(0, self._group.job + 1)
             self._job_files = self._job_bytes = 0
         self._job_files += 1
         self._job_bytes += stamp.size
-        return Group(0, self._job)
+        return self._group
