@@ -50,7 +50,8 @@ class CheckFiles:
     def perform(self, tools: Tools) -> list[bytes]:
         """Raises NotPermitted."""
         bad = []
-        with FrameReader(tools.open.store(self.store), self.bundle, self.frames) as reader:
+        store = tools.open.store(self.store)
+        with FrameReader(store, self.bundle, self.frames, tools.slow) as reader:
             for path, _executable, size, _mtime, content, offset in self.files:
                 if _digest(reader, offset, size) != content:
                     bad.append(path)

@@ -50,7 +50,7 @@ class Copy:
         """The digest of each file; raises SourceChanged, InsufficientStorage, NotPermitted."""
         put = _write_below(Tree(self.into)) if self.into else _drain
         results: list[bytes | Unreadable] = []
-        readings = read_all(tools.open.source(self.source), self.files, tools.slow_sources)
+        readings = read_all(tools.open.source(self.source), self.files, tools.slow)
         for file, known, reading in zip(self.files, self.known, readings, strict=True):
             results.append(_copy(file, known, reading, put))
             tools.progress(file.size, 1)

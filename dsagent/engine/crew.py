@@ -76,8 +76,8 @@ class Tools:
 
     def __init__(self, opener: Opener, send: Callable[[Any], None]) -> None:
         self.open = opener
-        self.slow_sources: set[str] = set()
-        """URLs of sources that turned out to be worth reading with many requests at once."""
+        self.slow: set[str] = set()
+        """URLs of sources and stores that turned out to be worth reading with several requests at once."""
         self._send = send
         self._lock = threading.Lock()  # a job may use threads
         self._bytes = self._files = 0

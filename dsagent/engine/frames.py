@@ -52,7 +52,7 @@ class PackFrames:
     def perform(self, tools: Tools) -> list[Placed | Unreadable]:
         """What became of each entry; raises SourceChanged and NotPermitted."""
         frames = _FrameWriter(tools, self.level)
-        readings = read_all(tools.open.source(self.source), self.entries, tools.slow_sources)
+        readings = read_all(tools.open.source(self.source), self.entries, tools.slow)
         results: list[Placed | Unreadable] = []
         for stamp, known, reading in zip(self.entries, self.known, readings, strict=True):
             results.append(_place(stamp, known, reading, frames))

@@ -63,32 +63,32 @@ class Reading:
         return self._content
 
 
-def read_all(source: Source, stamps: Sequence[Stamp], slow_sources: set[str]) -> Iterator[Reading | Unreadable]:
+def read_all(source: Source, stamps: Sequence[Stamp], slow: set[str]) -> Iterator[Reading | Unreadable]:
     """A Reading for each entry, in order; raises SourceChanged and NotPermitted.
 
-    Begins with one at a time; if that turns out to be waiting, the source joins `slow_sources`, of which many files
-    are read at once.
+    Begins with one at a time; if that turns out to be waiting, the source joins `slow`, of which many files are
+    read at once.
     """
     url = source.location.url
     remaining = stamps
-    if not source.remote and url not in slow_sources:
-        began, waits = time.perf_counter(), _waits()
+    if not source.remote and url not in slow:
+        began, before = time.perf_counter(), waits()
         probed = [_read(source, stamp) for stamp in stamps[:PROBE_FILES]]
-        slow = time.perf_counter() - began > PROBE_FILES * SLOW_SECONDS and _waits() - waits >= PROBE_FILES
+        waiting = time.perf_counter() - began > PROBE_FILES * SLOW_SECONDS and waits() - before >= PROBE_FILES
         yield from probed
         remaining = stamps[PROBE_FILES:]
-        if not slow:
+        if not waiting:
             for stamp in remaining:
                 yield _read(source, stamp)
             return
-        slow_sources.add(url)
+        slow.add(url)
     turns = [remaining[at : at + FILES_A_TURN] for at in range(0, len(remaining), FILES_A_TURN)]
     with ThreadPoolExecutor(THREADS) as executor:
         for turn in executor.map(lambda turn: [_read(source, stamp) for stamp in turn], turns):
             yield from turn
 
 
-def _waits() -> int:
+def waits() -> int:
     """How often this thread gave up its CPU of itself."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 

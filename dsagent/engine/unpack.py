@@ -17,6 +17,7 @@ from dsagent.core.manifest import Bundle, Frame
 from dsagent.core.ports import Location, Store
 from dsagent.engine import journal
 from dsagent.engine.crew import Tools
+from dsagent.engine.reading import waits
 from dsagent.engine.tree import Tree, write_all
 
 JOB_BYTES = 16 << 20
@@ -24,6 +25,9 @@ JOB_FILES = 2_000
 # A version that was updated often refers to many bundles in turn; this many jobs are kept open at once.
 OPEN_JOBS = 64
 FRAMES_AHEAD = 2
+# Where a read waits more than once for so many bytes, they come from a device or a network. On a busy machine a read
+# from the page cache waits now and then too.
+WAIT_BYTES = 1 << 20
 # Progress is told after so many files or bytes, because telling it takes as long as a system call.
 TELL_FILES = 50
 TELL_BYTES = 8 << 20
@@ -87,7 +91,7 @@ class Unpack:
         """Writes files and returns those that differ from their digest; FrameError if the frames' end does."""
         bad = []
         size = count = 0
-        with FrameReader(store, self.bundle, frames) as reader:
+        with FrameReader(store, self.bundle, frames, tools.slow) as reader:
             for file in files:
                 try:
                     same = _write_file(tree, file, reader)
@@ -140,10 +144,14 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Reads plain bytes of a bundle by offset, forwards; the next frames are read while one is used."""
+    """Reads plain bytes of a bundle by offset, forwards.
 
-    def __init__(self, store: Store, bundle: str, frames: Sequence[Frame]) -> None:
+    If reading turns out to be waiting, the store joins `slow`, of which the next frames are read while one is used.
+    """
+
+    def __init__(self, store: Store, bundle: str, frames: Sequence[Frame], slow: set[str]) -> None:
         self._store = store
+        self._slow = slow
         self._key = bundle_key(bundle)
         self._frames = frames
         self._starts = [frame.start for frame in frames]
@@ -152,13 +160,14 @@ class FrameReader:
         self._begin = self._end = 0
         self._decompressor = zstandard.ZstdDecompressor()
         self._ahead: dict[int, Future[bytes]] = {}
-        self._executor = ThreadPoolExecutor(FRAMES_AHEAD)
+        self._executor: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> "FrameReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._executor.shutdown(cancel_futures=True)
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
     def whole(self, offset: int, size: int) -> memoryview | None:
         """The bytes from `offset` if they lie in one frame, else None; raises FrameError like `pieces`."""
@@ -210,7 +219,19 @@ class FrameReader:
             raise FrameError from error
 
     def _fetch(self, index: int) -> bytes:
-        """The stored bytes of a frame; those after it are asked for meanwhile."""
+        """The stored bytes of a frame; those after it are asked for meanwhile, where that saves time.
+
+        It costs some: threads take turns with the one that writes files.
+        """
+        url = self._store.location.url
+        if not self._store.remote and url not in self._slow:
+            before = waits()
+            stored = self._read(index)
+            if waits() - before > len(stored) // WAIT_BYTES:
+                self._slow.add(url)
+            return stored
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(FRAMES_AHEAD)
         for later in range(index, min(index + 1 + FRAMES_AHEAD, len(self._frames))):
             if later not in self._ahead:
                 self._ahead[later] = self._executor.submit(self._read, later)
