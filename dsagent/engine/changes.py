@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from dsagent.core.entries import DIRECTORY, FILE, NO_BUNDLE, Entry, Stamp
@@ -34,9 +35,10 @@ class Known(NamedTuple):
 
 def known_entries(store: Store, manifest: Manifest, source: str) -> Iterator[Known]:
     """The entries of a version in path order, with the stamps they had at the source with that URL."""
-    rows: Iterator[tuple[int, bytes]] = read_stamps(store, manifest.version, source) or iter(())
-    for entry in read_entries(store, manifest):
-        yield Known(entry.path, entry, *next(rows, ()))
+    rows = read_stamps(store, manifest.version, source) or iter(())
+    unknown = repeat((0, None))
+    for entry, (mtime_ns, token) in zip(read_entries(store, manifest), chain(rows, unknown), strict=False):
+        yield Known(entry.path, entry, mtime_ns, token)
 
 
 @dataclass
@@ -90,19 +92,22 @@ def batches(
 ) -> Iterator[Batch]:
     """Cuts a listing into batches whose unread entries are of one group."""
     batch = Batch()
+    # A million entries come through here: what is used for each is kept in local variables.
+    group, stamps, entries = batch.group, batch.stamps, batch.entries
     for stamp, old in beside(listing, known):
         entry = recall(stamp, old)
-        group = batch.group if entry else group_of(stamp)
-        if len(batch.stamps) >= BATCH_ENTRIES or (batch.group is not None and group != batch.group):
+        own = group if entry else group_of(stamp)
+        if len(stamps) >= BATCH_ENTRIES or (group is not None and own != group):
             yield batch
             batch = Batch()
-        batch.stamps.append(stamp)
-        batch.entries.append(entry)
+            group, stamps, entries = batch.group, batch.stamps, batch.entries
+        stamps.append(stamp)
+        entries.append(entry)
         if entry is None:
-            batch.group = group
+            group = batch.group = own
             batch.unread.append(stamp)
             batch.known.append(old.entry if old and _alike(old.entry, stamp) else None)
-    if batch.stamps:
+    if stamps:
         yield batch
 
 
@@ -114,7 +119,7 @@ def entry_of(stamp: Stamp, content: bytes) -> Entry:
     """The entry that a stamp with that content describes; it lies in no bundle."""
     if stamp.kind == DIRECTORY:
         content = b""
-    return Entry(stamp.path, stamp.kind, stamp.executable, stamp.size, stamp.mtime_ns, content)
+    return Entry(*stamp[:5], content)
 
 
 def unbundled(entry: Entry) -> Entry:

@@ -75,7 +75,7 @@ def pack(
 def _jobs(source: Location, cut: Iterable[Batch], level: int) -> Iterator[tuple[Batch, Job | Finished]]:
     for batch in cut:
         if batch.unread:
-            yield batch, PackFrames(source, tuple(batch.unread), batch.known_contents, level)
+            yield batch, PackFrames(source, tuple(map(tuple, batch.unread)), batch.known_contents, level)
         else:
             yield batch, Finished([])
 
@@ -108,6 +108,7 @@ class _Bundles:
         """All entries of a batch, once its job is done, with where their data lie."""
         unread = zip(batch.unread, batch.known, placed, strict=True)
         entries = []
+        new: _NewBundle | None = None
         for entry in batch.entries:
             if entry is not None:
                 entries.append(self._refer(entry))
@@ -118,9 +119,8 @@ class _Bundles:
             elif stamp.kind != FILE or offset is None:
                 entries.append(entry_of(stamp, content))
             else:
-                new = self._current(batch)
-                place = new.job_start + offset
-                entries.append(Entry(*stamp[:5], content, new.index, place))
+                new = new or self._current(batch)
+                entries.append(Entry(*stamp[:5], content, new.index, new.job_start + offset))
         if self._new:
             self._new.job_start = self._new.length
         return entries
