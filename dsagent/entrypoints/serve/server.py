@@ -9,21 +9,26 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsagent.core.errors import InUse, UsageError, local_error
 from dsagent.entrypoints.serve.identity import peer_of
+from dsagent.entrypoints.serve.request_limits import MAX_HEAD
 from dsagent.entrypoints.serve.settings import AgentSettings
 
 BACKLOG = 2048
 CONNECTIONS = 4096
 CLOSE_SECONDS = 5
+SLOW_SECONDS = 30.0
 
 
 class PeerProtocol(H11Protocol):
-    """Names the peer of a Unix socket as the client."""
+    """Names the peer of a Unix socket as the client, and cuts off a client that is slow with its request."""
+
+    _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection begins."""
@@ -31,6 +36,26 @@ class PeerProtocol(H11Protocol):
         connection: socket.socket = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
             self.client = (peer_of(connection), 0)
+        self._expect(more=True)
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request, or of the next one."""
+        super().data_received(data)
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        self._expect(more=begun or self.conn.their_state is h11.SEND_BODY)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        super().connection_lost(exc)
+        self._expect(more=False)
+
+    def _expect(self, more: bool) -> None:
+        """Whether the rest of a request is to come: all of it within SLOW_SECONDS, however it trickles."""
+        if more and self._late is None:
+            self._late = self.loop.call_later(SLOW_SECONDS, self.transport.abort)
+        elif not more and self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 class _Server(uvicorn.Server):
@@ -63,6 +88,7 @@ def _server(app: FastAPI, tls: dict[str, str | None]) -> _Server:
         access_log=False,
         proxy_headers=False,  # who is asking is never what a header says
         server_header=False,
+        h11_max_incomplete_event_size=MAX_HEAD,
         backlog=BACKLOG,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=75,
