@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dsagent.agent.errand import Errand
 from dsagent.agent.tasks import Task
 from dsagent.core.errors import DsagentError, InsufficientStorage
+from dsagent.core.space import Space
 from dsagent.service.node import Node
 from dsagent.service.space import could_fit, reserve
 
@@ -26,7 +27,7 @@ class Admission:
         lock: threading.RLock,
         tasks: Mapping[str, Task],
         fly: Callable[[Errand], None],
-        refuse: Callable[[Task, DsagentError, bool], None],
+        refuse: Callable[[Task, Exception, bool], None],
     ) -> None:
         self._node = node
         self._at_once = at_once
@@ -78,18 +79,14 @@ class Admission:
         needs = {errand.flight: errand.need for errand in errands}
         keep = {version for errand in errands for version in errand.keep}
         try:
+            self._node.prepare()
             for errand in errands:
                 errand.admit(self._node)
             evicted = reserve(self._node, needs, f"the {len(needs)} datasets of task {task.spec.id}", keep)
-        except InsufficientStorage as error:
+        except Exception as error:  # noqa: BLE001 - what is wrong with one task must not end the admission of others
             for errand in errands:
                 errand.land()
-            self._refuse(task, error, not could_fit(self._node, needs))
-            return
-        except DsagentError as error:
-            for errand in errands:
-                errand.land()
-            self._refuse(task, error, False)
+            self._refuse(task, error, self._is_for_good(error, needs))
             return
         with self._lock:
             for errand in errands:
@@ -99,3 +96,9 @@ class Admission:
         for index, errand in enumerate(errands):
             errand.evicted = tuple(evicted) if index == 0 else ()
             self._fly(errand)
+
+    def _is_for_good(self, error: Exception, needs: Mapping[str, Space]) -> bool:
+        try:
+            return isinstance(error, InsufficientStorage) and not could_fit(self._node, needs)
+        except DsagentError:
+            return False

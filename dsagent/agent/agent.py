@@ -401,12 +401,13 @@ class Agent:
                 if todo:
                     self._resolvers.submit(todo)
 
-    def _refuse(self, task: Task, error: DsagentError, for_good: bool) -> None:
+    def _refuse(self, task: Task, error: Exception, for_good: bool) -> None:
         """There is no room for a task now, or never will be."""
+        known = _as_error(error, [])  # it is about the disk, and opens no source
         with self._lock:
             for part in task.parts:
                 if part.result is None:
-                    part.error = error
+                    part.error = known
                     if for_good:
                         part.failed = True
                         self._leave(part, task.spec.id)
@@ -468,10 +469,10 @@ class Agent:
             try:
                 self._expire()
                 if time.monotonic() > due:
-                    self._tidy()
                     due = time.monotonic() + UPKEEP_SECONDS
-            except DsagentError as error:
-                log.warning("upkeep: %s", error)
+                    self._tidy()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                log.warning("upkeep: %s", _as_error(error, []))
 
     def _expire(self) -> None:
         """Ends tasks that were to be kept for some time, and forgets listings that are not fresh any more."""
@@ -482,8 +483,12 @@ class Agent:
                 if errand.brought and not errand.is_recent(FRESH_SECONDS):
                     del self._errands[request]
         for task_id in over:
-            with contextlib.suppress(NotCached):
+            try:
                 self.delete(task_id)
+            except NotCached:
+                continue
+            except DsagentError as error:  # the others end all the same
+                log.warning("task %s cannot be ended: %s", task_id, error)
 
     def _tidy(self) -> None:
         recover(self.node)

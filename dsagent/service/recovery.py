@@ -25,6 +25,7 @@ def recover(node: Node) -> None:
     """
     if not os.access(node.versions, os.W_OK):
         return
+    node.prepare()
     records.refresh(node)
     mount = node.mount_token(str(node.root))
     unsynced = [version for version in node.catalog.versions() if not version.synced]

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support import trees
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
+from tests.support.devices import ext4
 
 ROUNDS = 60
 
@@ -24,6 +26,13 @@ def ready(served: AgentProcess, task: str) -> None:
     while (info := served.ask("GET", f"/v1/tasks/{task}?wait=1").json)["state"] != "ready":
         assert info["state"] != "failed", info
         assert time.monotonic() < end, info
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + HANG_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.mark.needs("root")
@@ -99,3 +108,36 @@ def test_leases_are_read_while_tasks_end(scratch: Path) -> None:
             stop.set()
             for thread in threads:
                 thread.join()
+
+
+@pytest.mark.needs("root")
+def test_a_task_that_cannot_end_holds_up_no_other(scratch: Path) -> None:
+    trees.make_files(scratch / "a", 3)
+    with agent(scratch / "root", "--keep-free", "0B") as served:
+        put(served, "t", scratch / "a", keep_seconds=0.5)
+        (served.root / "pods" / "t" / "in the way").mkdir()
+        put(served, "u", scratch / "a", keep_seconds=1)
+        until(lambda: served.ask("GET", "/v1/tasks/u").status == 404)
+        assert served.ask("GET", "/v1/tasks/t").status == 200
+        (served.root / "pods" / "t" / "in the way").rmdir()
+        until(lambda: served.ask("GET", "/v1/tasks/t").status == 404)
+
+
+@pytest.mark.needs("root", "mount", "ext4")
+def test_folders_that_somebody_removed_are_made_again(scratch: Path) -> None:
+    """As an administrator may who needs room, on a disk that is full."""
+    trees.make_files(scratch / "a", 1500, largest=8000)
+    trees.make_files(scratch / "b", 1500, 1, largest=8000)
+    with (
+        ext4(scratch / "image", scratch / "disk", 16 << 20) as disk,
+        agent(disk / "root", "--keep-free", "0B") as served,
+    ):
+        put(served, "a", scratch / "a")
+        ready(served, "a")
+        assert served.ask("DELETE", "/v1/tasks/a").status == 204
+        for folder in ("staging", "trash"):
+            (served.root / folder).rmdir()
+        put(served, "b", scratch / "b")  # a has to go for it
+        ready(served, "b")
+        (served.root / "staging").rmdir()
+        assert served.ask("GET", "/v1/datasets").status == 200
