@@ -137,6 +137,15 @@ def test_an_agent_of_another_process_namespace_serves_nobody_by_peer(scratch: Pa
         assert running.ask("GET", "/v1/tasks").status == 401
 
 
+@pytest.mark.needs("root", "setpriv", "mount")
+def test_an_agent_that_is_an_ordinary_user_serves_root_too(scratch: Path) -> None:
+    scratch.chmod(0o777)
+    with ordinary_user() as prefix, agent(scratch / "root", prefix=prefix) as running:
+        assert asked_as([], running) == 200
+        assert asked_as(["unshare", "--pid", "--fork"], running) == 401
+        assert asked_as(prefix, running) == 401
+
+
 def test_a_token_that_is_not_known_is_refused_even_from_root(running: AgentProcess) -> None:
     for method, path, body in ROUTES:
         assert UNKNOWN.ask(running, method, path, body).status == 401, (method, path)
@@ -196,7 +205,7 @@ def test_over_tls_a_token_serves_and_nothing_but_health_is_served_without(scratc
         ) -> tuple[int, bytes]:
             connection = http.client.HTTPSConnection(address, context=trusting, timeout=HANG_SECONDS)
             try:
-                data = None if body is None else json.dumps(body)
+                data = body if isinstance(body, str | None) else json.dumps(body)
                 connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
                 answer = connection.getresponse()
                 return answer.status, answer.read()
@@ -206,8 +215,10 @@ def test_over_tls_a_token_serves_and_nothing_but_health_is_served_without(scratc
         assert ask("GET", "/v1/tasks", headers={"Authorization": f"Bearer {ADMIN.token}"}) == (200, b"[]")
         for path in ("/healthz", "/readyz"):
             assert ask("GET", path)[0] == 200
+        assert ask("GET", "/v1/no-such-thing")[0] == 401
         for method, path, body in ROUTES:
             assert ask(method, path, body)[0] == 401, (method, path)
+            assert ask(method, path, "{")[0] == 401, "before anything is read"
             forged = {"X-Forwarded-For": "peer:0", "Forwarded": "for=peer:0", "X-Real-Ip": "peer:0"}
             assert ask(method, path, body, forged)[0] == 401, (method, path)
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -371,3 +382,58 @@ for path in folder.rglob("*"):
     if path.is_file():
         client.put_object(Bucket=sys.argv[1], Key=f"imgs/{path.relative_to(folder)}", Body=path.read_bytes())
 """
+
+
+# What may be named
+
+
+def test_symlinks_do_not_lead_a_pod_out_of_the_allowed_folders(scratch: Path) -> None:
+    trees.make_files(scratch / "private" / "imgs", 300)  # so many that workers read them
+    trees.make_files(scratch / "data" / "imgs", 300)
+    os.symlink("../private/imgs", scratch / "data" / "out")
+    os.symlink(scratch / "private", scratch / "data" / "absolute")
+    os.symlink("imgs", scratch / "data" / "within")
+    os.symlink("../private", scratch / "data" / "stores")
+    tokens = write_tokens(scratch / "tokens.yaml", ONE)
+    with agent(scratch / "root", "--tokens", str(tokens), "--sources", f"{scratch / 'data'},s3://data") as running:
+        for path in ("data/../private/imgs", "private/imgs", "database", "data/imgs/../../private/imgs"):
+            reply = ONE.ask(running, "PUT", f"/v1/tasks/{ONE.uid}", ONE.task({"source": f"{scratch}/{path}"}))
+            assert (reply.status, reply.json["exit_code"]) == (403, ExitCode.PERMISSION), path
+        for path in ("out", "absolute/imgs"):
+            refused = ONE.put(running, {"source": f"{scratch}/data/{path}"})
+            assert (refused["state"], refused["error"]["exit_code"]) == ("failed", ExitCode.PERMISSION), refused
+            ONE.end(running)
+        asked = {"source": f"{scratch}/data/within", "options": {"pack_to": f"{scratch}/data/stores/new"}}
+        refused = ONE.put(running, asked)
+        assert (refused["state"], refused["error"]["exit_code"]) == ("failed", ExitCode.PERMISSION), refused
+        ONE.end(running)
+        asked["options"]["pack_to"] = f"{scratch}/private/new"  # type: ignore[index]
+        assert ONE.ask(running, "PUT", f"/v1/tasks/{ONE.uid}", ONE.task(asked)).status == 403
+        assert not (scratch / "private" / "new").exists()
+        asked["options"]["pack_to"] = f"{scratch}/data/new"  # type: ignore[index]
+        ready = ONE.put(running, asked)
+        assert ready["state"] == "ready", ready
+        assert (scratch / "data" / "new" / "dsagent-store.json").exists()
+        (info,) = ONE.ask(running, "GET", "/v1/datasets").json
+        assert info["source"] == f"{scratch}/data/within", "as it was asked for"
+        for url in ("s3://database/x", "s3://data/../x", "s3://data/%2e%2e/x", "s3://other"):
+            reply = ONE.ask(running, "PUT", "/v1/tasks/" + ONE.uid, ONE.task({"source": url}))
+            assert reply.status == 403, url
+
+
+def test_a_restart_keeps_a_pack_within_the_allowed_folders(scratch: Path) -> None:
+    """The file of a task remembers beneath what each place has to lie."""
+    trees.make_files(scratch / "data" / "imgs", 10)
+    os.symlink("../private", scratch / "data" / "stores")
+    (scratch / "private").mkdir()
+    tokens = write_tokens(scratch / "tokens.yaml", ONE)
+    options = {"pack_to": f"{scratch}/data/stores/new"}
+    with agent(scratch / "root", "--tokens", str(tokens), "--sources", str(scratch / "data")) as running:
+        assert ONE.put(running, {"source": f"{scratch}/data/imgs", "options": options})["state"] == "failed"
+        running.kill()
+        running.start()
+        info = ONE.ask(running, "GET", f"/v1/tasks/{ONE.uid}").json
+        while info["state"] in ("pending", "running"):
+            info = ONE.ask(running, "GET", f"/v1/tasks/{ONE.uid}?wait=10").json
+        assert info["datasets"][0]["error"]["exit_code"] == ExitCode.PERMISSION
+        assert os.listdir(scratch / "private") == []

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,27 +162,52 @@ def test_more_connections_than_open_files_do_not_end_the_agent(scratch: Path) ->
         assert running.ask("GET", "/v1/tasks").json == []
 
 
-@pytest.fixture
-def impatient(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The agent's HTTP server with a small app, and little time for requests."""
-    monkeypatch.setattr(server, "SLOW_SECONDS", 0.3)
+def test_more_connections_than_the_agent_serves_are_told_to_come_again(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 5)
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with serving(scratch / "socket", seconds=0.0) as path:
+        with ExitStack() as stack:
+            for _ in range(6):
+                connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+                connection.connect(str(path))
+            assert status(raw(path, request)) == 503
+        end = time.monotonic() + HANG_SECONDS
+        while status(raw(path, request)) == 503:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@contextmanager
+def serving(path: Path, seconds: float) -> Iterator[Path]:
+    """The agent's HTTP server with a small app, which answers after so long."""
     app = FastAPI()
 
     @app.post("/")
     async def answer() -> str:
-        await asyncio.sleep(1)  # longer than a client may take
+        await asyncio.sleep(seconds)
         return "answered"
 
-    path = scratch / "socket"
-    serving, listener = server._server(app, {}), server._unix_socket(str(path))
-    thread = threading.Thread(target=lambda: asyncio.run(serving.serve([listener])))
+    running, listener = server._server(app, {}), server._unix_socket(str(path))
+    thread = threading.Thread(target=lambda: asyncio.run(running.serve([listener])))
     thread.start()
-    while not serving.started:
+    while not running.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    yield path
-    serving.should_exit = True
-    thread.join()
+    try:
+        yield path
+    finally:
+        running.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def impatient(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A server that gives clients less time for a request than it takes for an answer."""
+    monkeypatch.setattr(server, "SLOW_SECONDS", 0.3)
+    with serving(scratch / "socket", seconds=1.0) as path:
+        yield path
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from dsagent import __version__
 from dsagent.api import v1
 from dsagent.entrypoints.serve import datasets, health, leases, metrics, openapi, reading, tasks, upkeep
+from dsagent.entrypoints.serve.authentication import Authentication
 from dsagent.entrypoints.serve.metrics import HttpMetrics, measure
 from dsagent.entrypoints.serve.openapi import operation_id
 from dsagent.entrypoints.serve.problems import handle_problems
@@ -31,6 +32,7 @@ def make_app(state: State | None) -> FastAPI:
     app.state.routes = [route for part in parts for route in part.router.routes]
     app.add_middleware(RequestLimits)
     if state is not None:
+        app.add_middleware(Authentication, state=state)
         measure(state)
         app.add_middleware(HttpMetrics, registry=state.registry)
     return app

@@ -1,6 +1,5 @@
 """What a request may ask for: whose it is, which sources it may name, and how it becomes a task."""
 
-import logging
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -10,33 +9,22 @@ from dsagent.api.v1 import DatasetRequest, TaskRequest
 from dsagent.core.datasets import check_namespace, check_version, dataset_key
 from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.tasks import Owner
-from dsagent.entrypoints.serve.identity import Identity, identify
-from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable
+from dsagent.entrypoints.serve.authentication import IDENTITY
+from dsagent.entrypoints.serve.identity import Identity
+from dsagent.entrypoints.serve.problems import Unavailable
 from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.service.origins import CacheRequest
 
-log = logging.getLogger("dsagent")
-
 
 async def asker(request: Request) -> Identity:
-    """Who asks; raises Unauthenticated."""
-    state = state_of(request)
-    client = request.client.host if request.client else ""
-    try:
-        identity = identify(request.headers.get("authorization"), client, state.verifier, state.peers)
-    except NotPermitted as error:
-        raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
-    except UsageError as error:
-        log.error("nobody's token can be looked up: %s", error)  # noqa: TRY400 - its cause says all
-        raise Unavailable("ask", "the agent", "its tokens cannot be read", "see the agent's log") from None
-    if identity is None:
-        raise Unauthenticated("ask", "the agent", "there is no token", "send it as Authorization: Bearer TOKEN")
+    """Who asks."""
+    identity: Identity = request.scope[IDENTITY]
     return identity
 
 
 async def ready_asker(request: Request) -> Identity:
-    """Who asks an agent that is ready; raises Unauthenticated, Unavailable."""
+    """Who asks an agent that is ready; raises Unavailable."""
     identity = await asker(request)
     state = state_of(request)
     if state.draining:
@@ -47,7 +35,7 @@ async def ready_asker(request: Request) -> Identity:
 
 
 async def administrator(request: Request) -> Identity:
-    """Who asks, if they may do anything; raises Unauthenticated, Unavailable, NotPermitted."""
+    """Who asks, if they may do anything; raises Unavailable, NotPermitted."""
     identity = await ready_asker(request)
     if not identity.is_administrator:
         raise NotPermitted("do", f"{request.method} {request.url.path}", "it is for administrators", "ask one")

@@ -10,12 +10,12 @@ from pydantic import TypeAdapter
 
 from dsagent.core.errors import Problem
 from dsagent.entrypoints.serve.asking import Identified
+from dsagent.entrypoints.serve.authentication import OPEN
 
 router = APIRouter(tags=["health"])
 
 PROBLEM = {"$ref": "#/components/schemas/ProblemAnswer"}
 ERROR = {"description": "An RFC 9457 problem", "content": {"application/problem+json": {"schema": PROBLEM}}}
-OPEN = ("/healthz", "/readyz")
 
 
 @router.get("/openapi.json", response_class=Response, responses={200: {"content": {"application/json": {}}}})

@@ -1,0 +1,49 @@
+"""Who asks is found out first of all: before the rest of a request is read."""
+
+import logging
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dsagent.core.errors import DsagentError, NotPermitted, UsageError
+from dsagent.entrypoints.serve.identity import Identity, identify
+from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable, answer
+from dsagent.entrypoints.serve.state import State
+
+log = logging.getLogger("dsagent")
+
+OPEN = frozenset({"/healthz", "/readyz"})
+IDENTITY = "dsagent.identity"
+
+
+class Authentication:
+    """Passes on the requests of those who are known, with who it is, and those for health."""
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on or refuses it."""
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            try:
+                scope[IDENTITY] = _asker(HTTPConnection(scope), self._state)
+            except DsagentError as error:
+                await answer(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _asker(asking: HTTPConnection, state: State) -> Identity:
+    """Who asks; raises Unauthenticated, and Unavailable if that cannot be told now."""
+    client = asking.client.host if asking.client else ""
+    try:
+        identity = identify(asking.headers.get("authorization"), client, state.verifier, state.peers)
+    except NotPermitted as error:
+        raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
+    except UsageError as error:
+        log.error("nobody's token can be looked up: %s", error)  # noqa: TRY400 - its cause says all
+        raise Unavailable("ask", "the agent", "its tokens cannot be read", "see the agent's log") from None
+    if identity is None:
+        raise Unauthenticated("ask", "the agent", "there is no token", "send it as Authorization: Bearer TOKEN")
+    return identity
