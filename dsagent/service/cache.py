@@ -15,14 +15,14 @@ from dsagent.core.space import HEADROOM, Space
 from dsagent.engine.fetch import Donor, Fetch, Fetched
 from dsagent.engine.manifests import read_manifest
 from dsagent.engine.staging import Staging
-from dsagent.engine.tree import remove_tree
 from dsagent.service.flight import Flight, flight
 from dsagent.service.leases import add_lease, hold
-from dsagent.service.node import Node, is_free, step
+from dsagent.service.node import Node, step
 from dsagent.service.origins import CacheRequest, Origin, new_space, resolve
 from dsagent.service.pack import pack_cached
 from dsagent.service.publish import publish, renew_stamps
 from dsagent.service.recovery import recover
+from dsagent.service.removal import empty_trash, set_aside
 from dsagent.service.results import CachePlan, CacheResult, Evicted, Outcome
 from dsagent.service.space import check_directories, headroom, is_promised, reserve, room_for, shortage
 
@@ -151,9 +151,11 @@ def _fetch(
 def _clear_older(node: Node, flight: str) -> None:
     """Removes what a killed flight for another version of the same dataset left: nobody will resume it."""
     dataset = flight.rpartition(".")[0]
-    for folder in os.listdir(node.staging):
-        if folder != flight and folder.rpartition(".")[0] == dataset and is_free(node.lock(folder)):
-            remove_tree(str(node.staging / folder))
+    others = [
+        folder for folder in os.listdir(node.staging) if folder != flight and folder.rpartition(".")[0] == dataset
+    ]
+    if sum(set_aside(node, folder) for folder in others):
+        empty_trash(node)
 
 
 def _need(node: Node, origin: Origin, donor: Donor | None, block: int) -> Space:

@@ -10,10 +10,9 @@ from dsagent.core.ports import CachedVersion
 from dsagent.engine.check import check_tree
 from dsagent.engine.crew import Crew
 from dsagent.engine.manifests import read_manifest
-from dsagent.engine.tree import remove_tree
 from dsagent.service import records
-from dsagent.service.node import Node, held, is_free, log
-from dsagent.service.removal import empty_trash, remove
+from dsagent.service.node import Node, held, log
+from dsagent.service.removal import empty_trash, remove, set_aside
 
 # By then the kernel has written most of it back, and syncfs takes little time.
 SYNC_AFTER = timedelta(seconds=40)
@@ -35,8 +34,8 @@ def recover(node: Node) -> None:
     if any(v.mount == mount and node.clock.now() - v.published > SYNC_AFTER for v in unsynced):
         _sync(node, [version for version in unsynced if version.mount == mount])
     for folder in os.listdir(node.staging):
-        if not (node.staging / folder / "data").exists() and is_free(node.lock(folder)):
-            remove_tree(str(node.staging / folder))  # it was killed after its data were published
+        if not (node.staging / folder / "data").exists():
+            set_aside(node, folder)  # it was killed after its data were published, or has not begun
     empty_trash(node, wait=False)
 
 

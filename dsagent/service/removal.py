@@ -1,5 +1,6 @@
 """Removing versions: a rename into the trash inside a decision, a deletion outside; and what that frees."""
 
+import fcntl
 import os
 import stat
 import time
@@ -10,7 +11,7 @@ from dsagent.core.errors import local_error
 from dsagent.core.ports import CachedVersion, Decision
 from dsagent.core.space import Space
 from dsagent.engine.tree import open_below, remove_tree
-from dsagent.service.node import Node, held, is_free
+from dsagent.service.node import Node, held, is_free, new_id
 from dsagent.service.records import discard, write_record
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,6 +59,26 @@ def empty_trash(node: Node, wait: bool = True) -> None:
                     (node.trash / name).unlink()
     except OSError as error:
         raise local_error("empty", str(node.trash), error) from error
+
+
+def set_aside(node: Node, flight: str) -> bool:
+    """Moves what a killed flight left to the trash; whether it was there and nobody is at work on it.
+
+    In one rename, under the flight's lock: who resumes it meanwhile would have its files deleted as it makes them.
+    Raises NotPermitted.
+    """
+    try:
+        fd = os.open(node.lock(flight), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(node.staging / flight, node.trash / new_id())
+        finally:
+            os.close(fd)
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError as error:
+        raise local_error("remove", str(node.staging / flight), error) from error
+    return True
 
 
 class Freed:

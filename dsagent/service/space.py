@@ -11,8 +11,8 @@ from dsagent.core.ports import Decision, Reservation
 from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
 from dsagent.service.flight import told
 from dsagent.service.leases import leased_versions
-from dsagent.service.node import Node, is_free, new_id, step
-from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove
+from dsagent.service.node import Node, is_free, step
+from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove, set_aside
 from dsagent.service.results import Evicted
 
 
@@ -118,12 +118,7 @@ def drop_dead(node: Node, decision: Decision) -> None:
 
 def clear_abandoned(node: Node, keep: Collection[str]) -> bool:
     """Inside a decision: moves what killed flights but those in `keep` left into the trash; whether there was any."""
-    found = False
-    for folder in os.listdir(node.staging):
-        if folder not in keep and is_free(node.lock(folder)):
-            os.rename(node.staging / folder, node.trash / new_id())
-            found = True
-    return found
+    return sum(set_aside(node, folder) for folder in os.listdir(node.staging) if folder not in keep) > 0
 
 
 def _show(space: Space) -> str:

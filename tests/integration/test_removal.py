@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from dsagent.service.cache import cache
 from dsagent.service.evict import evict, evict_need
 from dsagent.service.node import Node, held
 from dsagent.service.origins import CacheRequest
-from dsagent.service.removal import Freed, empty_trash, freed_by
+from dsagent.service.recovery import recover
+from dsagent.service.removal import Freed, empty_trash, freed_by, set_aside
 from tests.fakes.node import FixedDisk
 from tests.support import trees
 from tests.support.command import REPOSITORY
@@ -80,6 +82,7 @@ def test_a_file_linked_from_elsewhere_is_not_freed(shared: tuple[Node, list[Cach
 
 EMPTY = """
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from dsagent.service.removal import empty_trash
@@ -153,3 +156,49 @@ def test_what_killed_flights_left_goes_before_any_version(scratch: Path) -> None
     with pytest.raises(InsufficientStorage):
         evict_need(node, (1 << 20) + 4097, dry_run=False)
     assert [one.dataset for one in evict_need(node, (1 << 20) + 4096, dry_run=False).evicted] == ["imgs"]
+
+
+def test_many_at_once_remove_what_killed_flights_left(scratch: Path) -> None:
+    """As the requests to an agent do, each of which brings the root into order first."""
+    node = node_at(scratch / "root")
+    node.prepare()
+    errors: list[BaseException] = []
+
+    def put_in_order() -> None:
+        try:
+            recover(node)
+        except BaseException as error:  # noqa: BLE001 - a thread's
+            errors.append(error)
+
+    for number in range(5):
+        left, under_way = node.staging / f"_local.imgs.{number}", node.staging / f"_local.text.{number}"
+        for folder in (left, under_way):
+            trees.make_files(folder / "manifest", 2000, directories=20, largest=1)
+        with held(node.lock(under_way.name), waiting=lambda: pytest.fail("nobody holds it")):
+            threads = [threading.Thread(target=put_in_order) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert errors == []
+            assert not left.exists()
+            assert trees.count_files(under_way) == 2000
+    recover(node)
+    empty_trash(node)
+    assert not list(node.staging.iterdir())
+    assert not list(node.trash.iterdir())
+
+
+def test_nobody_resumes_what_is_being_set_aside(scratch: Path) -> None:
+    """A flight that begins meanwhile has a folder of its own: nothing that it makes is deleted."""
+    node = node_at(scratch / "root")
+    node.prepare()
+    trees.make_files(node.staging / "f" / "manifest", 20, directories=1)
+    inode = (node.staging / "f").stat().st_ino
+    assert set_aside(node, "f")
+    assert [folder.stat().st_ino for folder in node.trash.iterdir()] == [inode]
+    assert not set_aside(node, "f")
+    with held(node.lock("f"), waiting=lambda: pytest.fail("nobody holds it")):
+        (node.staging / "f").mkdir()
+        assert not set_aside(node, "f")
+        assert (node.staging / "f").exists()
