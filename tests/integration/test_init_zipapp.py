@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 import dsagent
 from dsagent.entrypoints.init.zipapp import build
 from tests.support.command import REPOSITORY
@@ -17,7 +19,7 @@ import sys, zipfile
 sys.path.insert(0, sys.argv[1])
 for name in zipfile.ZipFile(sys.argv[1]).namelist():
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    if not module.endswith("__main__"):
+    if name.endswith(".py") and not module.endswith("__main__"):
         __import__(module)
 tops = {name.partition(".")[0] for name in sys.modules}
 print(*sorted(name for name in tops if name not in sys.stdlib_module_names))
@@ -40,7 +42,21 @@ def test_it_holds_the_client_and_contract() -> None:
     init = REPOSITORY / "dsagent" / "entrypoints" / "init"
     own = {f"dsagent/entrypoints/init/{path.name}" for path in init.glob("*.py")}
     others = {"__main__.py", "dsagent/__init__.py", "dsagent/contract.py", "dsagent/entrypoints/__init__.py"}
-    assert set(names) == own - {"dsagent/entrypoints/init/zipapp.py"} | others
+    sources = own - {"dsagent/entrypoints/init/zipapp.py"} | others
+    assert set(names) == sources | {f"{name}c" for name in sources}
+
+
+@pytest.mark.parametrize(
+    "changed", [{".pyc": None}, {".py": None}, {".pyc": b"of another Python"}, {".py": b"not read"}], ids=str
+)
+def test_it_runs_compiled_and_from_its_sources(scratch: Path, changed: dict[str, bytes | None]) -> None:
+    pod = Pod(scratch / "pod")
+    with ZipFile(io.BytesIO(build())) as built, ZipFile(pod.folder / "dsagent-init.pyz", "w") as other:
+        for name in built.namelist():
+            data = changed.get(Path(name).suffix, built.read(name))
+            if data is not None:
+                other.writestr(name, data)
+    assert pod.run("--version").out == f"dsagent-init {dsagent.__version__}\n"
 
 
 def test_the_command_writes_the_same_bytes_each_time(scratch: Path) -> None:
