@@ -130,7 +130,7 @@ def test_root_of_another_process_namespace_is_nobody(running: AgentProcess) -> N
     assert asked_as(["unshare", "--mount"], running) == 200, "it is the process namespace that counts"
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "mount")
 def test_an_agent_of_another_process_namespace_serves_nobody_by_peer(scratch: Path) -> None:
     prefix = ("unshare", "--pid", "--fork", "--kill-child")
     with agent(scratch / "root", prefix=prefix) as running:

@@ -148,7 +148,7 @@ def test_namespaces_that_would_be_other_folders_are_refused(running: AgentProces
         assert reply.status == 400, namespace
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "setpriv")  # prlimit is of the same package
 def test_more_connections_than_open_files_do_not_end_the_agent(scratch: Path) -> None:
     with agent(scratch / "root", prefix=("prlimit", "--nofile=64:64")) as running:
         with ExitStack() as stack:

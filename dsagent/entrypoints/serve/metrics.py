@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsagent import __version__
+from dsagent.agent.secrets import remembering
 from dsagent.agent.subject import about
 from dsagent.core import tasks
 from dsagent.core.errors import DsagentError
@@ -66,7 +67,7 @@ class HttpMetrics:
                 log.debug("answered with %d", message["status"])
             await send(message)
 
-        with about(request=asked):
+        with about(request=asked), remembering():
             await self._app(scope, receive, counting)
 
 

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from dsagent.agent.secrets import remembered, trace, without
 from dsagent.core.errors import (
     BadStore,
     DigestMismatch,
@@ -66,11 +67,11 @@ def answer(error: DsagentError, status: int | None = None) -> Response:
     return Response(orjson.dumps(document), status, headers, MEDIA_TYPE)
 
 
-def as_error(error: Exception) -> DsagentError:
-    """The error itself if it is one of ours; any other is a bug, and goes into the log."""
+def as_error(error: Exception, secrets: list[str]) -> DsagentError:
+    """The error itself if it is one of ours; any other is a bug, and goes into the log. Both without the secrets."""
     if isinstance(error, DsagentError):
-        return error
-    log.error("a request failed", exc_info=error)
+        return without(error, secrets)
+    log.error("a request failed: %s", trace(error, secrets))
     return DsagentError("answer", "a request", type(error).__name__, "this is a bug in dsagent; see the agent's log")
 
 
@@ -79,7 +80,7 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(DsagentError)
     def ours(_request: Request, error: DsagentError) -> Response:
-        return answer(error)
+        return answer(as_error(error, remembered()))
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -96,7 +97,7 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def broken(_request: Request, error: Exception) -> Response:
-        return answer(as_error(error))
+        return answer(as_error(error, remembered()))
 
 
 def _methods(request: Request) -> set[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from dsagent.agent.secrets import remember
 from dsagent.contract import STORAGE_OPTIONS
 from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.ports import BENEATH, Location
@@ -104,7 +105,9 @@ def opened_by(storage: Pairs, credentials: Mapping[str, SecretStr], who: Identit
         raise UsageError("use", "credentials", f"{', '.join(unknown)} is none that can be sent", f"known are: {known}")
     if not who.is_administrator and not credentials:
         _keep_own_credentials(dict(storage))
-    return tuple(sorted((name, secret.get_secret_value()) for name, secret in credentials.items()))
+    revealed = {name: secret.get_secret_value() for name, secret in credentials.items()}
+    remember(revealed.values())
+    return tuple(sorted(revealed.items()))
 
 
 def refuse_secrets(url: str) -> None:

@@ -10,6 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi.responses import StreamingResponse
 
 from dsagent.agent.errand import ErrandMeter
+from dsagent.agent.secrets import remembered
 from dsagent.entrypoints.serve.answers import as_event
 from dsagent.entrypoints.serve.problems import Unavailable, as_error
 from dsagent.entrypoints.serve.state import State
@@ -39,6 +40,7 @@ class Work:
         self.end: tuple[str, object] | None = None
         self._state = state
         self._verb = verb
+        self._secrets = remembered()
         self._loop = asyncio.get_running_loop()
         self.ended = asyncio.Event()
 
@@ -48,7 +50,7 @@ class Work:
             with self._state.agent.working(self.meter) as node:
                 self.end = ("result", self._verb(node))
         except Exception as error:  # noqa: BLE001 - the thread's last word
-            self.end = ("problem", as_error(error).problem())
+            self.end = ("problem", as_error(error, self._secrets).problem())
         finally:
             _streams.release()
             if not self._loop.is_closed():
