@@ -25,7 +25,7 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Owner(Model):
+class TaskOwner(Model):
     """Whose task it is: a pod, by namespace, name and UID, or a person."""
 
     namespace: Label = "_local"
@@ -66,7 +66,7 @@ class TaskRequest(Model):
     deleted. A prefetch waits for all who need their data now.
     """
 
-    owner: Owner
+    owner: TaskOwner
     datasets: Annotated[Sequence[DatasetRequest], Field(min_length=1, max_length=MAX_DATASETS)]
     keep_seconds: Seconds | None = None
     prefetch: bool = False

@@ -106,8 +106,8 @@ FIELDS: Mapping[str, Field] = {
     "sources": Field(
         _texts,
         (),
-        "URL prefixes and folders, with commas, that sources may be in [default: all for administrators; for pods all "
-        "URLs and no folder, because the agent can read more of the host than they may].",
+        "URL prefixes and folders, with commas, that sources and stores may be in [default: all for administrators; "
+        "for pods remote URLs and no folder, because the agent can read more of the host than they may].",
     ),
     "workers": Field(_positive, None, "Worker processes at work at once [default: one a CPU, up to 16]."),
     "tasks": Field(_positive, 16, "Tasks whose data come at once [default: 16; more share the same disk]."),

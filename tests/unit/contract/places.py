@@ -48,11 +48,12 @@ class MemoryPlace:
 class DirectoryPlace:
     notices_rewrites = True
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, options: tuple[tuple[str, str], ...] = ()) -> None:
         self._root = os.fsencode(root)
+        self._options = options
 
     def source(self) -> Source:
-        return Wiring().source(Location(os.fsdecode(self._root)))
+        return Wiring().source(Location(os.fsdecode(self._root), self._options))
 
     def write(self, path: bytes, data: bytes) -> None:
         self.make_directory(path.rpartition(b"/")[0])

@@ -26,6 +26,7 @@ AWKWARD = [
     params=[
         "fake",
         "directory",
+        "directory beneath a folder",
         pytest.param("versitygw", marks=pytest.mark.needs("go")),
         "moto",
         "memory://",
@@ -36,8 +37,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     match request.param:
         case "fake":
             return MemoryPlace()
-        case "directory":
-            return DirectoryPlace(tmp_path)
+        case "directory" | "directory beneath a folder":
+            (tmp_path / "inner").mkdir()
+            options = (("beneath", str(tmp_path)),) if "beneath" in request.param else ()
+            return DirectoryPlace(tmp_path / "inner", options)
         case "versitygw":
             return BucketPlace(servers.versitygw())
         case "moto":

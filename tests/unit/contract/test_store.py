@@ -22,6 +22,7 @@ KEY = "bundles/0123.tar.zst"
     params=[
         "fake",
         "directory",
+        "directory beneath a folder",
         pytest.param("versitygw", marks=pytest.mark.needs("go")),
         "moto",
         "moto without conditions",
@@ -37,8 +38,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def _location(kind: str, tmp_path: Path) -> Location:
     match kind:
-        case "directory":
-            return Location(str(tmp_path / "store"))
+        case "directory" | "directory beneath a folder":
+            options = (("beneath", str(tmp_path)),) if "beneath" in kind else ()
+            return Location(str(tmp_path / "new" / "store"), options)
         case "versitygw":
             return BucketPlace(servers.versitygw()).location
         case "moto":
