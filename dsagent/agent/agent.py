@@ -285,9 +285,9 @@ class Agent:
         thread = threading.Thread(target=self._bring, args=(errand, share), name="flight", daemon=True)
         with self._lock:
             self._flying.add(thread)
+            thread.start()  # before anyone who ends the agent sees it: what has not begun cannot be waited for
             for task, _ in self._parts(errand):
                 self._tell(task)
-        thread.start()
 
     def _bring(self, errand: Errand, share: Share) -> None:
         try:

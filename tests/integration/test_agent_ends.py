@@ -8,6 +8,15 @@ from typing import Any
 
 import pytest
 
+from dsagent.adapters.throttle import Throttle
+from dsagent.agent.agent import Shares
+from dsagent.agent.events import Event
+from dsagent.agent.tasks import TaskSpec, Wanted
+from dsagent.core.ports import Location
+from dsagent.core.tasks import Owner, TaskInfo
+from dsagent.service.origins import CacheRequest
+from dsagent.service.settings import Settings
+from dsagent.wiring import local_agent
 from tests.support import trees
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
@@ -108,6 +117,28 @@ def test_leases_are_read_while_tasks_end(scratch: Path) -> None:
             stop.set()
             for thread in threads:
                 thread.join()
+
+
+def test_an_agent_may_end_at_the_moment_when_a_flight_begins(scratch: Path) -> None:
+    trees.make_files(scratch / "a", 300)
+    ours = local_agent(Settings(scratch / "root", keep_free=0, workers=1), Shares(1, 1), Throttle())
+    ended, errors = threading.Event(), []
+
+    def end(event: Event) -> None:
+        if isinstance(event.document, TaskInfo) and event.document.state == "running" and not ended.is_set():
+            try:
+                ours.close(0.0)
+            except RuntimeError as error:
+                errors.append(error)
+            ended.set()
+
+    ours.events.listen(end)
+    ours.start()
+    request = CacheRequest(Location(str(scratch / "a")))
+    ours.put(TaskSpec("t", Owner("_local", "a test", ""), (Wanted(request),)))
+    assert ended.wait(HANG_SECONDS)
+    assert errors == []
+    until(lambda: not ours.running())
 
 
 @pytest.mark.needs("root")
