@@ -145,13 +145,15 @@ class Bringing:
         self._meter = TaskMeter(meter, "cache")
         self._path = path_of(task_id)
         self._task = FollowedTask(http, task_id, lambda: http.ask("PUT", self._path, body), looked_at)
+        self._begun = False
 
     def __enter__(self) -> DatasetInfo:
         """The dataset when it is ready; raises what it failed with, and InsufficientStorage if it had to wait."""
         try:
             return self._bring()
-        except AgentUnreachable:
-            raise
+        except AgentUnreachable as error:
+            hint = "it goes on when the agent is back; ask again then" if self._begun else error.hint
+            raise AgentUnreachable(error.action, error.subject, error.cause, hint) from error
         except BaseException:
             self._leave()
             raise
@@ -166,6 +168,7 @@ class Bringing:
 
     def _bring(self) -> DatasetInfo:
         for task in self._task.states():
+            self._begun = True
             (dataset,) = task.datasets
             if dataset.error is not None and (task.state == "failed" or waits_for_space(dataset)):
                 raise error_of(dataset.error)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.command import DSCTL, HANG_SECONDS, Dsctl
 from tests.support.killing import until
 from tests.support.trees import assert_published, look, make_files
 
-SLOW = ("--bandwidth", "200k")  # a second; what SLOW_FILES are takes several
+SLOW = ("--bandwidth", "50k")  # a second; what `large` has takes half a minute
 
 
 @pytest.fixture
@@ -45,6 +45,16 @@ def large(scratch: Path) -> Path:
 @pytest.fixture
 def dsctl(root: Path) -> Dsctl:
     return Dsctl(root)
+
+
+@contextmanager
+def ended(pid: int) -> Iterator[None]:
+    """Whatever becomes of the test, the process does not outlive it."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -274,7 +284,7 @@ def test_an_agent_that_is_killed_in_the_middle_is_a_pause(dsctl: Dsctl, large: P
 
 def test_an_agent_that_stays_away_is_given_up(dsctl: Dsctl, large: Path) -> None:
     with slow_agent(dsctl.root) as running:
-        process = dsctl.start("cache", large, "-o", "json", "--timeout", "6")
+        process = dsctl.start("cache", large, "-o", "json", "--timeout", "10")
         until(lambda: staged(dsctl.root))
         running.kill()
         code, out, err = finish(process)
@@ -327,15 +337,15 @@ def test_a_lease_of_dsctl_run_needs_no_agent_once_it_is_taken(dsctl: Dsctl, tree
         assert process.stdout is not None
         background, path = process.stdout.readline().split()
         assert_published(Path(path), look(tree))
-        dsctl.fails(8, "evict", "tiny", "--force")
-        running.kill()
-        assert len(dsctl.ok("lease", "ls")) == 1
-        dsctl.fails(8, "evict", "tiny", "--force")
-        process.kill()  # what it has started holds it
-        process.communicate()
-        running.start()
-        dsctl.fails(8, "evict", "tiny", "--force")
-        os.kill(int(background), signal.SIGKILL)
+        with ended(int(background)):
+            dsctl.fails(8, "evict", "tiny", "--force")
+            running.kill()
+            assert len(dsctl.ok("lease", "ls")) == 1
+            dsctl.fails(8, "evict", "tiny", "--force")
+            process.kill()  # what it has started holds it
+            process.communicate()
+            running.start()
+            dsctl.fails(8, "evict", "tiny", "--force")
         until(lambda: dsctl.ok("lease", "ls") == [])
         dsctl.ok("evict", "tiny")
 
@@ -373,8 +383,8 @@ signal.pause()
         child = int(started.stdout.readline())
         started.wait(HANG_SECONDS)
         started.stdout.close()
-        assert len(dsagent.lease_ls(root=root)) == 1
-        os.kill(child, signal.SIGKILL)
+        with ended(child):
+            assert len(dsagent.lease_ls(root=root)) == 1
         until(lambda: dsagent.lease_ls(root=root) == [])
 
 
@@ -445,7 +455,7 @@ def test_top_in_lines(dsctl: Dsctl, large: Path, tree: Path) -> None:
         until(lambda: staged(dsctl.root))
         said = dsctl.run("top", "--once").out.decode()
         assert str(dsctl.root) in said
-        assert "200 kB/s" in said
+        assert "50 kB/s" in said
         (flight,) = [line for line in said.splitlines() if line.startswith("large")]
         assert flight.split()[-1] == "2"  # tasks share it
 

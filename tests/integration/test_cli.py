@@ -278,7 +278,7 @@ def test_version(place: Place) -> None:
 def test_a_listing_loads_nothing_large(place: Place) -> None:
     loaded = _loaded(place.dsctl, "ls")
     assert loaded & {"dsagent.service.listing", "dsagent.adapters.agent_client"}
-    large = {"asyncio", "boto3", "fsspec", "IPython", "obstore", "pydantic", "requests", "rich", "yaml"}
+    large = {"asyncio", "boto3", "fastapi", "fsspec", "IPython", "obstore", "pydantic", "requests", "rich", "yaml"}
     assert loaded & large == set()
 
 
