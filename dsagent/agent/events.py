@@ -11,7 +11,7 @@ from dsagent.core.tasks import Owner
 
 KEPT = 2_000
 
-Kind = Literal["task", "deleted", "evicted", "limits"]
+Kind = Literal["task", "deleted", "evicted", "limits", "lost"]
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,7 @@ class EventLog:
             if event_id is None:
                 return [], False
             kept = list(self._events)
+            if event_id > self._last:  # of a run whose clock was ahead
+                return kept, True
             first = kept[0].id if kept else self._last + 1
             return [event for event in kept if event.id > event_id], event_id < first - 1

@@ -160,6 +160,8 @@ def test_more_connections_than_open_files_do_not_end_the_agent(scratch: Path) ->
             assert time.monotonic() < end
             time.sleep(0.05)
         assert running.ask("GET", "/v1/tasks").json == []
+        for line in running.log.read_text().splitlines():
+            assert json.loads(line)["message"], "libraries' lines have the same form"
 
 
 def test_more_connections_than_the_agent_serves_are_told_to_come_again(

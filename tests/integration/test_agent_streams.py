@@ -79,6 +79,13 @@ def test_what_happened_since_an_event_is_told_again(scratch: Path) -> None:
             assert event(events, "evicted") == (last, document)
         with stream(running, "GET", "/v1/events", **{"Last-Event-ID": str(last)}) as events:
             assert event(events, "limits")[1]["bandwidth"] == 5
+        running.kill()
+        running.start()
+        for known in (last, last + 10**12):  # of a clock that was ahead, too
+            with stream(running, "GET", "/v1/events", **{"Last-Event-ID": str(known)}) as events:
+                assert event(events, "lost") == (0, {})
+                running.ask("PATCH", "/v1/limits", {"bandwidth": 7})
+                assert event(events, "limits")[1]["bandwidth"] == 7
 
 
 def test_work_that_nobody_waits_for_any_more_ends(scratch: Path) -> None:

@@ -61,7 +61,16 @@ def test_without_a_list_pods_name_remote_places_and_administrators_any() -> None
     assert none.place("/data", (), ADMINISTRATOR) == Location("/data")
     assert none.place("s3://data/x", (), POD) == Location("s3://data/x")
     assert none.place("memory://x", (), ADMINISTRATOR) == Location("memory://x")
-    for url in ("/data", "file:///data", "local:///etc", "memory://x", "github://x", "dir::file:///etc", "data://x"):
+    for url in (
+        "/data",
+        "file:///data",
+        "local:///etc",
+        "memory://x",
+        "github://x",
+        "dir::file:///etc",
+        "data://x",
+        "http://169.254.169.254/x",
+    ):
         with pytest.raises(NotPermitted):
             none.place(url, (), POD)
     with pytest.raises(UsageError, match="whole path"):

@@ -26,7 +26,9 @@ class Hub:
     def close(self) -> None:
         """Ends all waiting, so that connections can be closed."""
         for queue in self._queues:
-            queue.put_nowait(None)
+            with contextlib.suppress(asyncio.QueueFull):  # its reader finds out when it comes to the end
+                queue.put_nowait(None)
+        self._queues.clear()
         for events in self._waiting.values():
             for event in events:
                 event.set()
@@ -44,14 +46,16 @@ class Hub:
                 del self._waiting[task]
 
     async def events(self, after: int | None, tick: float) -> AsyncIterator[Event | None]:
-        """The events after `after`, and those to come; None after each `tick` seconds without one. Ends with the hub,
-        and for a reader that is too slow.
+        """The events after `after`, and those to come; None after each `tick` seconds without one. `lost` comes first,
+        with the id 0, if some are not known any more. Ends with the hub, and for a reader that is too slow.
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUED)
         self._queues.add(queue)
         try:
-            missed, _ = self._log.since(after)
-            last = after or 0
+            missed, lost = self._log.since(after)
+            last = 0 if after is None or lost else after
+            if lost:
+                yield Event(0, "lost", "", None, {})
             for event in missed:
                 last = event.id
                 yield event

@@ -2,12 +2,15 @@
 
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 
 import orjson
 
 from dsagent.agent.subject import current
 from dsagent.entrypoints.documents import rfc3339
+
+log = logging.getLogger("dsagent")
 
 
 class JsonLines(logging.Formatter):
@@ -40,11 +43,17 @@ class TextLines(logging.Formatter):
 
 
 def log_to_stderr(form: str) -> None:
-    """Sends the log of dsagent to standard error."""
+    """Sends the log of dsagent to standard error, and what libraries and threads complain of, in the same form."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    logger = logging.getLogger("dsagent")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").addHandler(handler)
+    logging.getLogger().addHandler(handler)
+    log.setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    threading.excepthook = _ended
+
+
+def _ended(raised: threading.ExceptHookArgs) -> None:
+    """A thread of its own would say so on standard error, in a form of its own."""
+    error = raised.exc_value
+    log.error("a thread ended: %s", raised.thread and raised.thread.name, exc_info=error)

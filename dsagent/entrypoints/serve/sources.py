@@ -14,11 +14,12 @@ from dsagent.entrypoints.serve.identity import Identity
 
 Pairs = tuple[tuple[str, str], ...]
 
-# What pods may name without an allow-list: fsspec knows others that read the node's own files.
+# What pods may name without an allow-list: fsspec knows others that read the node's own files, and by http the node
+# is told what it may not pass on.
 REMOTE = frozenset(
     {
         *("s3", "hdfs", "webhdfs", "swebhdfs", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "hf"),
-        *("http", "https", "ftp", "sftp", "ssh", "smb"),
+        *("ftp", "sftp", "ssh", "smb"),
     }
 )
 # Where a user's name in a URL is no secret.

@@ -74,7 +74,8 @@ async def events(
     last_event_id: Annotated[int | None, Header(ge=0, lt=1 << 63)] = None,
 ) -> StreamingResponse:
     """Server-sent events: `task` whenever a task's state changes, `deleted`, `evicted`, `limits`; `progress`, without
-    an id, once a second for tasks under way. With Last-Event-ID, what happened since, as far as it is known.
+    an id, once a second for tasks under way. With Last-Event-ID, what happened since; `lost` comes before it if that
+    is not known whole, as after a restart of the agent.
     """
     state = state_of(request)
     return StreamingResponse(_stream(state, who, task, last_event_id), media_type="text/event-stream")
@@ -85,7 +86,9 @@ async def _stream(state: State, who: Identity, task: str | None, after: int | No
     yield b": dsagent\n\n"
     async for event in state.hub.events(after, TICK_SECONDS):
         if event is not None:
-            if (task in (None, event.task)) and may_see(who, event.owner):
+            if event.kind == "lost":
+                yield as_event("lost", event.document)
+            elif task in (None, event.task) and may_see(who, event.owner):
                 yield as_event(event.kind, event.document, event.id)
             continue
         running = [info for info in state.agent.tasks() if info.state == "running" and task in (None, info.id)]
