@@ -9,6 +9,7 @@ import pytest
 
 from tests import servers
 from tests.support import trees
+from tests.support.agents import agent
 from tests.support.command import HANG_SECONDS, Dsctl
 from tests.unit.contract.places import BucketPlace
 
@@ -169,3 +170,22 @@ def test_ctrl_c_ends_the_wait_for_a_store_that_never_answers(tmp_path: Path) -> 
             waiting.send_signal(signal.SIGINT)
             out, _ = waiting.communicate(timeout=30)  # less than a request may take
         assert (waiting.returncode, out) == (130, b"")
+
+
+def test_through_an_agent_with_the_users_credentials_only(tree: Path, tmp_path: Path) -> None:
+    server = servers.moto()
+    bucket = BucketPlace(server)
+    upload(bucket, tree)
+    mine, nobodys = Dsctl(tmp_path / "root", server), Dsctl(tmp_path / "root", {"AWS_EC2_METADATA_DISABLED": "true"})
+    with agent(tmp_path / "root", environment={"AWS_EC2_METADATA_DISABLED": "true"}) as running:
+        url = f"s3://{bucket.bucket}/some/prefix"
+        cached = mine.ok("cache", url, "--name", "images", "--pack-to", f"s3://{bucket.bucket}/stores/images")
+        assert (cached["outcome"], cached["files"]) == ("fetched", 62)
+        assert mine.ok("cache", url, "--name", "images")["outcome"] == "hit"
+        assert mine.ok("diff", url, "images")["changed"] == []
+        nobodys.fails(11, "cache", url, "--name", "images")
+        damaged = next(path for path in Path(cached["path"]).rglob("f0*") if path.stat().st_size)
+        damaged.chmod(0o644)
+        damaged.write_bytes(b"x" * damaged.stat().st_size)
+        assert mine.ok("verify", "images", "--repair")["repaired"] == 1
+        assert server["AWS_SECRET_ACCESS_KEY"] not in running.log.read_text()
