@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from dsagent.core.errors import NotPermitted
+from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.ports import BENEATH, Location
 from dsagent.engine.tree import open_below
 
@@ -41,6 +41,22 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, symlinks: 
         if number not in (errno.EAGAIN, errno.EINTR):
             break
     raise OSError(number, os.strerror(number), os.fsdecode(path))
+
+
+def require_openat2() -> None:
+    """Raises UsageError where the kernel does not offer it, or a container's profile forbids it."""
+    root = os.open("/", _FOLDER)
+    try:
+        os.close(open_beneath(root, b".", _FOLDER))
+    except OSError as error:
+        raise UsageError(
+            "limit sources to folders with",
+            "openat2",
+            error.strerror or str(error),
+            "it takes Linux 5.6, and a container whose seccomp profile allows openat2",
+        ) from error
+    finally:
+        os.close(root)
 
 
 def open_entry(root: int, path: bytes, flags: int) -> int:

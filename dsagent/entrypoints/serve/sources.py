@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from dsagent.adapters.beneath import require_openat2
 from dsagent.agent.secrets import remember
 from dsagent.contract import STORAGE_OPTIONS
 from dsagent.core.errors import NotPermitted, UsageError
@@ -83,6 +84,8 @@ def allowed(sources: Sequence[str]) -> Allowed:
         if not os.path.isabs(path if separator else one):
             raise UsageError("use", f"sources {one}", "it is neither a URL nor a whole path")
         folders.append(os.path.normpath(path if separator else one))
+    if folders:
+        require_openat2()
     return Allowed(tuple(urls), tuple(folders))
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dsagent.adapters import beneath
 from dsagent.adapters.directory import DirectorySource, DirectoryStore
 from dsagent.core.entries import FILE
-from dsagent.core.errors import BadStore, NotPermitted, SourceChanged, SourceError
+from dsagent.core.errors import BadStore, NotPermitted, SourceChanged, SourceError, UsageError
 from dsagent.core.ports import Location
 
 SECRET = b"not for them"
@@ -110,6 +111,13 @@ def test_a_store_beneath_the_folder_is_made_where_there_was_nothing(allowed: Pat
     assert store.replace("bundles/key", b"more", b"data")
     assert [found.key for found in store.entries("bundles/")] == ["bundles/key"]
     assert store.read("bundles/key") == b"more"
+
+
+def test_a_kernel_that_cannot_keep_paths_beneath_a_folder_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    beneath.require_openat2()
+    monkeypatch.setattr(beneath, "_SYS_OPENAT2", 9999)
+    with pytest.raises(UsageError, match="openat2"):
+        beneath.require_openat2()
 
 
 @pytest.fixture
