@@ -2,12 +2,16 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from dsagent.contract import ENV_AGENT, ENV_CA_FILE, ENV_TOKEN_FILE
 from dsagent.core.errors import UsageError
+
+WRITING_SECONDS = 2.0  # an agent writes its address as soon as it has the lock
+POLL_SECONDS = 0.01
 
 _EXAMPLE = "write unix:///run/dsagent/agent.sock or https://HOST:PORT"
 _LONGEST_SOCKET = 107  # bytes, of Linux' sockaddr_un
@@ -47,7 +51,9 @@ def parse_address(text: str) -> Address:
 def find_agent(root: Path) -> Address | None:
     """The agent that holds a root, or None; raises UsageError if it does not say where it listens."""
     lock = root / "locks" / "agent"
-    text = _held(lock)
+    until = time.monotonic() + WRITING_SECONDS
+    while (text := _held(lock)) == b"" and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
     if text is None:
         return None
     import orjson  # noqa: PLC0415 - few roots have an agent

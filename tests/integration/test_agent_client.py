@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import dsagent
+from dsagent.adapters.agent_address import is_held
 from tests.support.agents import AgentProcess, agent
 from tests.support.certificates import make_certificates
 from tests.support.command import DSCTL, HANG_SECONDS, Dsctl
@@ -269,17 +270,27 @@ def test_relative_paths_are_those_of_the_user(root: Path, tree: Path, scratch: P
 # Restarts.
 
 
-def test_an_agent_that_is_killed_in_the_middle_is_a_pause(dsctl: Dsctl, large: Path) -> None:
-    with slow_agent(dsctl.root) as running:
+@pytest.mark.parametrize("end", [AgentProcess.kill, AgentProcess.stop])
+def test_an_agent_that_ends_in_the_middle_is_a_pause(dsctl: Dsctl, large: Path, end: Callable[..., object]) -> None:
+    with agent(dsctl.root, *SLOW, "--drain", "1s") as running:
         process = dsctl.start("cache", large, "-o", "json")
         until(lambda: staged(dsctl.root))
-        running.kill()
+        end(running)
         running.flags = ()
         running.start()
         code, out, err = finish(process)
         assert code == 0, err
         assert_published(Path(json.loads(out)["path"]), look(large))
         assert dsctl.ok("tasks") == []
+
+
+def test_an_agent_that_is_about_to_listen_is_waited_for(dsctl: Dsctl) -> None:
+    with agent(dsctl.root) as running:
+        running.kill()
+        running.launch()
+        until(lambda: is_held(dsctl.root / "locks" / "agent"))
+        assert f"setting: agent = {running.address}" in dsctl.run("ls", "-v").err
+        assert dsctl.ok("ls") == []
 
 
 def test_an_agent_that_stays_away_is_given_up(dsctl: Dsctl, large: Path) -> None:

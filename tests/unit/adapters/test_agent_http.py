@@ -1,5 +1,6 @@
 """Asking an agent that is away, refuses, or is none."""
 
+import fcntl
 import threading
 import time
 from collections.abc import Iterator
@@ -100,6 +101,22 @@ def test_a_root_that_nobody_holds_has_no_agent(tmp_path: Path) -> None:
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "agent").write_text('{"agent": "unix:///gone"}')
     assert find_agent(tmp_path) is None
+
+
+def test_an_agent_that_has_just_taken_its_lock_is_given_the_time_to_say_where_it_is(tmp_path: Path) -> None:
+    lock = tmp_path / "locks" / "agent"
+    lock.parent.mkdir()
+    with lock.open("wb", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        writer = threading.Timer(0.05, file.write, [b'{"agent": "unix:///run/a.sock"}'])
+        writer.start()
+        found = find_agent(tmp_path)
+        writer.join()
+        assert found is not None
+        assert (found.socket, found.lock) == ("/run/a.sock", lock)
+        file.write(b"more")
+        with pytest.raises(UsageError, match="--agent"):
+            find_agent(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["unix:///" + "x" * 107, "https://host:0", "https://:80", "tcp://host:80", "unix://x"])
