@@ -1,7 +1,7 @@
 """Who may begin: a task whose datasets all fit together, pods before prefetches, in the order in which they came."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from dsagent.agent.errand import Errand
 from dsagent.agent.tasks import Task
@@ -82,7 +82,7 @@ class Admission:
             self._node.prepare()
             for errand in errands:
                 errand.admit(self._node)
-            evicted = reserve(self._node, needs, f"the {len(needs)} datasets of task {task.spec.id}", keep)
+            evicted = reserve(self._node, needs, _subject(task, errands), keep)
         except Exception as error:  # noqa: BLE001 - what is wrong with one task must not end the admission of others
             for errand in errands:
                 errand.land()
@@ -102,3 +102,9 @@ class Admission:
             return isinstance(error, InsufficientStorage) and not could_fit(self._node, needs)
         except DsagentError:
             return False
+
+
+def _subject(task: Task, errands: Collection[Errand]) -> str:
+    """What space is asked for: a dataset by its name, several by their task."""
+    names = [str(errand.origin.key) for errand in errands if errand.origin is not None]
+    return names[0] if len(names) == 1 else f"the {len(errands)} datasets of task {task.spec.id}"

@@ -214,7 +214,7 @@ def test_failures_are_those_of_the_embedded_root(root: Path, tree: Path, scratch
         dsctl.fails(2, "cache", scratch / "small", "--name", "tiny")
         dsctl.fails(13, "cache", store, "--version", f"xxh3:{'0' * 32}")
         make_files(scratch / "huge", 100, directories=1)
-        dsctl.fails(4, "cache", scratch / "huge")
+        assert dsctl.fails(4, "cache", scratch / "huge")["subject"] == "huge"
         dsctl.ok("lease", "add", "tiny", "--owner", "me")
         dsctl.fails(8, "evict", "tiny")
         dsctl.fails(4, "evict", "--need", "1T")
