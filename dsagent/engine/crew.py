@@ -181,7 +181,7 @@ class Crew:
     def start(self) -> None:
         """Starts the workers, so that they load what they need while the work is still being planned."""
         wanted = self._gate.workers(self._workers) if self._workers else 0
-        while self._alive < wanted:
+        for _ in range(wanted - self._alive):  # those that find themselves one too many are not replaced
             process = _start(self._inherit, self._opener.descriptor)
             with self._lock:
                 self._alive += 1
@@ -248,10 +248,11 @@ class Crew:
 
     def _serve(self, process: "subprocess.Popen[bytes]") -> None:
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-        while (task := self._tasks.get()) is not None and not self._closing:
-            if self._is_one_too_many():
-                self._tasks.put(task)
-                process.kill()
+        # Asked before a job is taken: one that was put back would be behind later ones, whose results nobody takes
+        # before its own.
+        while not self._is_one_too_many():
+            task = self._tasks.get()
+            if task is None or self._closing:
                 return
             try:
                 with self._gate.slot():
@@ -264,6 +265,7 @@ class Crew:
             except Exception as error:  # noqa: BLE001 - of `progress`, which is the caller's: raised again there
                 self._reply(task, Failure(error))
                 return
+        process.kill()
 
     def _is_one_too_many(self) -> bool:
         with self._lock:
