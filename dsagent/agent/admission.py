@@ -80,8 +80,10 @@ class Admission:
         keep = {version for errand in errands for version in errand.keep}
         try:
             self._node.prepare()
-            for errand in errands:
-                errand.admit(self._node)
+            if not all(errand.admit(self._node) for errand in errands):
+                for errand in errands:
+                    errand.land()
+                return  # it is looked at again when the other's flight is over
             evicted = reserve(self._node, needs, _subject(task, errands), keep)
         except Exception as error:  # noqa: BLE001 - what is wrong with one task must not end the admission of others
             for errand in errands:

@@ -15,8 +15,6 @@ from dsagent.service.node import Node, held
 from dsagent.service.origins import CacheRequest, Origin
 from dsagent.service.results import CacheResult, Evicted
 
-POLL_SECONDS = 0.05
-
 Phase = Literal["resolving", "waiting", "running", "done", "failed"]
 
 
@@ -82,9 +80,15 @@ class Errand:
     meter: ErrandMeter = field(default_factory=ErrandMeter)
     _admission: ExitStack = field(default_factory=ExitStack)
 
-    def admit(self, node: Node) -> None:
-        """Holds the lock by which the promise of its space stays while its flight has not begun."""
-        self._admission.enter_context(held(node.admission(self.flight), waiting=lambda: time.sleep(POLL_SECONDS)))
+    def admit(self, node: Node) -> bool:
+        """Holds the lock by which the promise of its space stays while its flight has not begun. False while another
+        errand does, that asks for the same in another way, such as with other credentials.
+        """
+        try:
+            self._admission.enter_context(held(node.admission(self.flight), waiting=_give_up))
+        except BlockingIOError:
+            return False
+        return True
 
     def land(self) -> None:
         """Its flight is over, or was not admitted: gives up its share and the promise."""
@@ -112,3 +116,7 @@ class Errand:
     def is_recent(self, seconds: float) -> bool:
         """Whether it came to its end no longer ago than this."""
         return self.phase == "done" and time.monotonic() - self.settled < seconds
+
+
+def _give_up() -> None:
+    raise BlockingIOError

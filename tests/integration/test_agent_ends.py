@@ -172,3 +172,20 @@ def test_folders_that_somebody_removed_are_made_again(scratch: Path) -> None:
         ready(served, "b")
         (served.root / "staging").rmdir()
         assert served.ask("GET", "/v1/datasets").status == 200
+
+
+@pytest.mark.needs("root")
+def test_who_asks_for_the_same_in_another_way_holds_up_no_other(scratch: Path) -> None:
+    trees.make_files(scratch / "a", 2000)
+    trees.make_files(scratch / "b", 10)
+    with agent(scratch / "root", "--keep-free", "0B", "--bandwidth", "300KB") as served:
+        put(served, "a", scratch / "a")
+        until(lambda: served.ask("GET", "/v1/tasks/a").json["state"] == "running")
+        other = {"source": str(scratch / "a"), "options": {"check": "content"}}
+        served.ask("PUT", "/v1/tasks/other", {"owner": {"name": "a test"}, "datasets": [other]})
+        put(served, "b", scratch / "b")
+        ready(served, "b")
+        assert served.ask("GET", "/v1/tasks/a").json["state"] == "running"
+        assert served.ask("PATCH", "/v1/limits", {"bandwidth": 0}).status == 200
+        ready(served, "a")
+        ready(served, "other")
