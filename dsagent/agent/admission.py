@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Mapping
 
+from dsagent.agent.book import Book
 from dsagent.agent.errand import Errand
 from dsagent.agent.tasks import Task
 from dsagent.core.errors import DsagentError, InsufficientStorage
@@ -16,23 +17,22 @@ RETRY_SECONDS = 2.0  # leases of processes end without a word
 class Admission:
     """A thread that promises space to waiting tasks: all their datasets at once, or none.
 
-    `fly` begins an errand's flight; `refuse` tells a task that there is no room for it, now or for good. `tasks` and
-    the errands' phases are guarded by `lock`.
+    `fly` begins an errand's flight; `refuse` tells a task that there is no room for it, now or for good. The book's
+    lock guards the errands' phases too.
     """
 
     def __init__(
         self,
         node: Node,
         at_once: int,
-        lock: threading.RLock,
-        tasks: Mapping[str, Task],
+        book: Book,
         fly: Callable[[Errand], None],
         refuse: Callable[[Task, Exception, bool], None],
     ) -> None:
         self._node = node
         self._at_once = at_once
-        self._lock = lock
-        self._tasks = tasks
+        self._lock = book.lock
+        self._tasks = book.tasks
         self._fly = fly
         self._refuse = refuse
         self._wake = threading.Event()

@@ -3,21 +3,22 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
 from dsagent.agent.admission import Admission
+from dsagent.agent.book import Book
 from dsagent.agent.counts import Counts
 from dsagent.agent.errand import Brought, Errand
 from dsagent.agent.events import EventLog
 from dsagent.agent.gate import FairGate, Share
 from dsagent.agent.secrets import secrets_of, trace, without
 from dsagent.agent.subject import about
-from dsagent.agent.tasks import Part, Task, TaskFiles, TaskSpec, new_task
-from dsagent.core.errors import DsagentError, InUse, NotCached, NotPermitted, UsageError
+from dsagent.agent.tasks import Part, Task, TaskSpec
+from dsagent.core.errors import DsagentError, NotCached, NotPermitted, UsageError
 from dsagent.core.ports import CachedVersion
 from dsagent.core.tasks import TaskInfo
 from dsagent.service import pods
@@ -60,15 +61,11 @@ class Agent:
         self.shares = shares
         self._trim = trim
         self._gate = FairGate(shares.slots)
-        self._files = TaskFiles(node.root / "tasks")
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._saving = threading.Lock()
-        self._tasks: dict[str, Task] = {}
-        self._ending: set[str] = set()
+        self._book = Book(node, events)
+        self._lock = self._book.lock
         self._errands: dict[CacheRequest, Errand] = {}
         self._resolvers = ThreadPoolExecutor(RESOLVERS, "resolve")
-        self._admission = Admission(node, shares.tasks, self._lock, self._tasks, self._fly, self._refuse)
+        self._admission = Admission(node, shares.tasks, self._book, self._fly, self._refuse)
         self._flying: set[threading.Thread] = set()
         self._closing = threading.Event()
         self.recovered = False
@@ -77,10 +74,9 @@ class Agent:
         """Brings the root into order, goes on with the tasks of before, and begins its upkeep."""
         self.node.prepare()
         recover(self.node)
-        for task in self._files.read():
-            self._tasks[task.spec.id] = task
+        self._book.load()
         self._admission.start()
-        for task in list(self._tasks.values()):
+        for task in list(self._book.tasks.values()):
             self._resume(task)
         threading.Thread(target=self._keep_up, name="upkeep", daemon=True).start()
         self.recovered = True
@@ -91,65 +87,33 @@ class Agent:
         Waits a moment, so that what is here already is ready in the answer. Raises InUse if there is another task of
         this id.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: spec.id not in self._ending)
-            task = self._tasks.get(spec.id)
-            if task is not None and task.spec != spec:
-                raise InUse("put", f"the task {spec.id}", "it asks for other datasets already", "delete it first")
-            if task is None:
-                task = self._tasks[spec.id] = new_task(spec)
-            for part, wanted in zip(task.parts, spec.wanted, strict=True):
-                part.wanted = wanted
-            task.spec = spec
+        task = self._book.enter(spec)
         if any(part.errand is None and part.result is None for part in task.parts):
             self._begin(task)
-            with self._changed:
-                self._changed.wait_for(lambda: task.state in ("ready", "failed"), SETTLE_SECONDS)
+            with self._book.changed:
+                self._book.changed.wait_for(lambda: task.state in ("ready", "failed"), SETTLE_SECONDS)
             if task.state != "ready":  # else it has been written with its result
-                self._save(task)
+                self._book.save(task)
                 for wanted in spec.wanted:
                     if wanted.request.name:
-                        self._announce([task], wanted.request.name)
+                        self._book.announce([task], wanted.request.name)
         return self._shown(task)
 
     def get(self, task_id: str) -> TaskInfo:
         """The task; raises NotCached if there is none."""
         with self._lock:
-            return self._find(task_id).info()
+            return self._book.find(task_id).info()
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks."""
         with self._lock:
-            return [task.info() for task in self._tasks.values()]
+            return [task.info() for task in self._book.tasks.values()]
 
     def delete(self, task_id: str) -> None:
         """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached; what else it
         raises leaves the task to be ended once more.
         """
-        with self._changed:
-            task = self._find(task_id)
-            del self._tasks[task_id]
-            self._ending.add(task_id)
-            for part in task.parts:
-                self._leave(part, task_id)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not task.linking)
-        try:
-            # Its file last: after a kill between the two it is there to be ended, or nobody could end its leases.
-            pods.unlink(self.node, task_id)
-            with self._saving:
-                self._files.remove(task_id)
-        except DsagentError:
-            with self._lock:
-                self._tasks[task_id] = task
-                for part in task.parts:
-                    part.result = None  # its lease may be gone
-            raise
-        finally:
-            with self._changed:
-                self._ending.discard(task_id)
-                self._changed.notify_all()
-        self.events.add("deleted", {"id": task_id}, task_id, task.spec.owner)
+        self._book.end(task_id, self._leave)
         self._admission.wake()
 
     def wake(self) -> None:
@@ -190,11 +154,6 @@ class Agent:
         for thread in list(self._flying):
             thread.join(1.0)
 
-    def _find(self, task_id: str) -> Task:
-        if task_id not in self._tasks:
-            raise NotCached("find", f"the task {task_id}", "there is none", "see them with: dsctl tasks")
-        return self._tasks[task_id]
-
     def _shown(self, task: Task) -> TaskInfo:
         with self._lock:
             return task.info()
@@ -230,7 +189,7 @@ class Agent:
                     quick.append(todo)
                 elif todo:
                     self._resolvers.submit(todo)
-            self._tell(task)
+            self._book.tell(task)
         for todo in quick:
             todo()
 
@@ -270,8 +229,8 @@ class Agent:
                 self._deliver(errand, Brought(hit, present(self.node, origin, hit)))
                 return
             with self._lock:
-                waiting = [task for task, _ in self._parts(errand)]
-            self._announce(waiting, origin.key.name)
+                waiting = [task for task, _ in self._book.parts(errand)]
+            self._book.announce(waiting, origin.key.name)
             check_directories(self.node.disk.measure(), origin.totals, str(origin.key))
             need, keep = needed(self.node, origin)
             with self._lock:
@@ -286,8 +245,8 @@ class Agent:
         with self._lock:
             self._flying.add(thread)
             thread.start()  # before anyone who ends the agent sees it: what has not begun cannot be waited for
-            for task, _ in self._parts(errand):
-                self._tell(task)
+            for task, _ in self._book.parts(errand):
+                self._book.tell(task)
 
     def _bring(self, errand: Errand, share: Share) -> None:
         try:
@@ -316,27 +275,6 @@ class Agent:
             origin = resolve(node, errand.request)
         return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
 
-    def _announce(self, tasks: Iterable[Task], name: str) -> None:
-        """Makes the links that dangle until the data are there."""
-        with self._linking(tasks) as living:
-            for task in living:
-                pods.announce(self.node, task.spec.id, name)
-
-    @contextlib.contextmanager
-    def _linking(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-        """Those of the tasks that have not ended; their ends wait, and take away what is linked meanwhile."""
-        with self._lock:
-            living = [task for task in tasks if self._tasks.get(task.spec.id) is task]
-            for task in living:
-                task.linking += 1
-        try:
-            yield living
-        finally:
-            with self._changed:
-                for task in living:
-                    task.linking -= 1
-                self._changed.notify_all()
-
     def _deliver_again(self, errand: Errand, brought: Brought) -> None:
         with self._failing(errand):
             hit = replace(brought.result, outcome="hit", fetched_bytes=0, reused_files=0, evicted=(), seconds=0.0)
@@ -347,14 +285,14 @@ class Agent:
         name = brought.version.dataset.name
         while True:
             with self._lock:
-                waiting = [(task, part) for task, part in self._parts(errand) if self._claim(task, part, name)]
+                waiting = [(task, part) for task, part in self._book.parts(errand) if self._claim(task, part, name)]
                 if not waiting:
                     if errand.brought is None:
                         self.counts.brought(brought.result)
                     errand.settle(brought)
                     return
             try:
-                with self._linking(task for task, _ in waiting) as living:
+                with self._book.linking(task for task, _ in waiting) as living:
                     pods.link(self.node, brought.version, [(task.spec.id, name) for task in living])
                     for task, part in waiting:
                         self._finish(task, part, brought.result)
@@ -370,33 +308,27 @@ class Agent:
             )
             part.failed = True
             self._leave(part, task.spec.id)
-            self._tell(task)
+            self._book.tell(task)
             return False
         part.claimed = name
         return True
 
     def _finish(self, task: Task, part: Part, result: CacheResult) -> None:
         with self._lock:
-            if self._tasks.get(task.spec.id) is not task:  # its end takes the link away
+            if self._book.tasks.get(task.spec.id) is not task:  # its end takes the link away
                 return
             part.result, part.error, part.errand = result, None, None
             if task.state == "ready" and task.spec.keep_seconds is not None:
                 task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
-        self._save(task)
-        self._tell(task)
-
-    def _save(self, task: Task) -> None:
-        """Writes a task as it is now, unless it was deleted."""
-        with self._saving:
-            if self._tasks.get(task.spec.id) is task:
-                self._files.write(task)
+        self._book.save(task)
+        self._book.tell(task)
 
     def _again(self, errand: Errand) -> None:
         """What an errand found is gone: those who wait for it get a new one."""
         with self._lock:
             if self._errands.get(errand.request) is errand:
                 del self._errands[errand.request]
-            for task, part in self._parts(errand):
+            for task, part in self._book.parts(errand):
                 part.errand, todo = self._join(errand.request, task)
                 if todo:
                     self._resolvers.submit(todo)
@@ -411,7 +343,7 @@ class Agent:
                     if for_good:
                         part.failed = True
                         self._leave(part, task.spec.id)
-        self._tell(task)
+        self._book.tell(task)
 
     @contextlib.contextmanager
     def _failing(self, errand: Errand) -> Iterator[None]:
@@ -427,7 +359,9 @@ class Agent:
         """What an errand's lines in the log are about; there may be very many tasks."""
         request = errand.request
         with self._lock:
-            tasks = [self._tasks[task_id].spec for task_id in sorted(errand.tasks) if task_id in self._tasks][:8]
+            tasks = [self._book.tasks[task_id].spec for task_id in sorted(errand.tasks) if task_id in self._book.tasks][
+                :8
+            ]
         return {
             "task": ",".join(spec.id for spec in tasks),
             "dataset": f"{request.namespace}/{request.name or request.source.url}",
@@ -442,26 +376,14 @@ class Agent:
             errand.phase, errand.origin = "failed", None
             if self._errands.get(errand.request) is errand:
                 del self._errands[errand.request]
-            failed = self._parts(errand)
+            failed = self._book.parts(errand)
             for _, part in failed:
                 part.error, part.failed, part.errand = error, True, None
         for task, _ in failed:
             owner = task.spec.owner
             with about(task=task.spec.id, pod=f"{owner.namespace}/{owner.name}"):
                 log.warning("a dataset failed: %s", error)
-            self._tell(task)
-
-    def _parts(self, errand: Errand) -> list[tuple[Task, Part]]:
-        """Inside the lock: the parts of tasks that wait for an errand."""
-        tasks = [self._tasks[task_id] for task_id in errand.tasks if task_id in self._tasks]
-        return [(task, part) for task in tasks for part in task.parts if part.errand is errand]
-
-    def _tell(self, task: Task) -> None:
-        """Says that a task has changed."""
-        with self._changed:
-            info = task.info()
-            self._changed.notify_all()
-        self.events.add("task", info, info.id, info.owner)
+            self._book.tell(task)
 
     def _keep_up(self) -> None:
         due = time.monotonic() + UPKEEP_SECONDS
@@ -478,7 +400,9 @@ class Agent:
         """Ends tasks that were to be kept for some time, and forgets listings that are not fresh any more."""
         now = self.node.clock.now()
         with self._lock:
-            over = [task.spec.id for task in self._tasks.values() if task.expires is not None and task.expires < now]
+            over = [
+                task.spec.id for task in self._book.tasks.values() if task.expires is not None and task.expires < now
+            ]
             for request, errand in list(self._errands.items()):
                 if errand.brought and not errand.is_recent(FRESH_SECONDS):
                     del self._errands[request]
