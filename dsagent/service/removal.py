@@ -117,6 +117,8 @@ class Freed:
                     del self._seen[found.st_ino]
                 sectors += found.st_blocks
                 inodes += 1
+        except FileNotFoundError:  # somebody else has just removed it: who only looks decides nothing
+            return Space()
         except OSError as error:
             raise local_error("measure", data, error) from error
         return Space(sectors * _SECTOR, inodes)
@@ -129,14 +131,14 @@ def freed_by(node: Node, versions: Sequence[CachedVersion]) -> Space:
 
 def left_by_attempts(node: Node, flight: str) -> Space:
     """What killed attempts at a flight left in its folder; files that a version has too take no space of their own."""
-    folder = node.staging / flight
-    if not folder.is_dir():
-        return Space()
     sectors = inodes = 0
-    for found in _lstat_all(str(folder)):
-        if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
-            sectors += found.st_blocks
-            inodes += 1
+    try:
+        for found in _lstat_all(str(node.staging / flight)):
+            if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
+                sectors += found.st_blocks
+                inodes += 1
+    except FileNotFoundError:  # there are none, or somebody else has just removed them
+        return Space()
     return Space(sectors * _SECTOR, inodes)
 
 

@@ -18,7 +18,7 @@ from dsagent.service.evict import evict, evict_need
 from dsagent.service.node import Node, held
 from dsagent.service.origins import CacheRequest
 from dsagent.service.recovery import recover
-from dsagent.service.removal import Freed, empty_trash, freed_by, set_aside
+from dsagent.service.removal import Freed, empty_trash, freed_by, left_by_attempts, set_aside
 from tests.fakes.node import FixedDisk
 from tests.support import trees
 from tests.support.command import REPOSITORY
@@ -202,3 +202,13 @@ def test_nobody_resumes_what_is_being_set_aside(scratch: Path) -> None:
         (node.staging / "f").mkdir()
         assert not set_aside(node, "f")
         assert (node.staging / "f").exists()
+
+
+def test_what_has_just_been_removed_frees_nothing(scratch: Path) -> None:
+    """As for `evict --need --dry-run` beside an eviction: it looks without a decision."""
+    node = node_at(scratch / "root")
+    version = replace(published(node, "imgs"), shares=True)
+    assert freed_by(node, [version]).inodes > 0
+    evict(node, "imgs", force=False, dry_run=False)
+    assert freed_by(node, [version]) == Space()
+    assert left_by_attempts(node, "_local.imgs.0") == Space()
