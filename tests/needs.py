@@ -67,6 +67,7 @@ def _is_root() -> bool:
 
 # Under root on Debian the CI script installs what an `apt` advice names; the rest is given or it is not.
 NEEDS = {
+    "curl": Need(_programs("curl"), "apt install curl"),
     "cc": Need(_programs("gcc"), "apt install gcc libc6-dev"),
     "ext4": Need(_programs("mkfs.ext4"), "apt install e2fsprogs"),
     "quota": Need(_programs("setquota", "quotaon"), "apt install quota"),
@@ -78,6 +79,8 @@ NEEDS = {
     "loop": Need(_opens("/dev/loop-control"), "a kernel and a container with loop devices"),
     "mount": Need(_can_mount, "a container with CAP_SYS_ADMIN"),
     "apt": Need(_programs("apt-get"), "Debian or Ubuntu"),
+    "systemd-analyze": Need(_programs("systemd-analyze"), "a machine with systemd"),
+    "promtool": Need(_programs("promtool"), "install Prometheus"),
     "go": Need(_programs("go"), "install Go"),
     "java": Need(_programs("java"), "install a Java runtime"),
     "torch": Need(_module("torch"), "pip install torch torchvision"),

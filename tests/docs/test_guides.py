@@ -36,7 +36,7 @@ class Block:
 
 
 def blocks() -> Iterator[Block]:
-    for page in [GUIDES.parents[1] / "README.md", *sorted(GUIDES.glob("*.md"))]:
+    for page in [GUIDES.parents[1] / "README.md", GUIDES.parent / "operations.md", *sorted(GUIDES.glob("*.md"))]:
         text = page.read_text()
         for found in _BLOCK.finditer(text):
             yield Block(page.name, text.count("\n", 0, found.start()) + 1, found[1], found[2] or "", found[3], found[4])
