@@ -435,11 +435,15 @@ def put(running: AgentProcess, task: str, *sources: Path, **more: Any) -> None:
     assert running.ask("PUT", f"/v1/tasks/{task}", {**body, **more}).status == 200
 
 
+def metrics(running: AgentProcess) -> bytes:
+    return running.ask("GET", "/metrics").body
+
+
 def test_watch_follows_a_task_over_a_restart(dsctl: Dsctl, large: Path, tree: Path) -> None:
     with slow_agent(dsctl.root) as running:
         put(running, "0f3c", large, tree)
         process = dsctl.start("watch", "0f3c", "-o", "json", "--progress", "plain")
-        until(lambda: staged(dsctl.root))
+        until(lambda: staged(dsctl.root) and b'method="GET",route="/v1/tasks/{task_id}"' in metrics(running))
         listed = dsctl.run("tasks").out.decode().splitlines()
         assert listed[0].split() == ["TASK", "OWNER", "STATE", "DATASETS", "PROGRESS", "RATE", "ETA"]
         assert listed[1].split()[:3] == ["0f3c", "me", "running"]
