@@ -31,11 +31,24 @@ class Quiet:
         """Waits until every task is ready, has failed, or waits for space."""
         assert self._shared.ask("PATCH", "/v1/limits", {"bandwidth": 0})[0].status == 200
         self.until(lambda: not self._moving(), lambda: f"these do not come to an end: {self._moving()}")
+        # Those of tasks that were deleted end at their next file, or well.
+        self.until(lambda: not self._flights(), lambda: f"{self._flights()} flights are for nobody")
         self.until(lambda: not self._running(), lambda: f"these still run: {self._running()}")
 
     def check(self) -> None:
-        """All of it."""
-        self.settle()
+        """All of it; anew if a task that waited for space has begun meanwhile, as leases by time end."""
+        while True:
+            self.settle()
+            before = self._moved()
+            try:
+                self._check()
+            except AssertionError:
+                if self._moved() == before:
+                    raise
+            else:
+                return
+
+    def _check(self) -> None:
         self._check_tasks()
         self._check_leases()
         self._check_versions()
@@ -49,6 +62,18 @@ class Quiet:
             if task["state"] not in ("ready", "failed")
             and not any(one["error"] and FULL in one["error"]["type"] for one in task["datasets"])
         ]
+
+    def _flights(self) -> int:
+        (number,) = self._metrics("dsagent_flights ")
+        return int(float(number.rpartition(" ")[2]))
+
+    def _moved(self) -> list[str]:
+        """What has another value when anything came, went or began."""
+        return self._metrics("dsagent_flights ", "dsagent_datasets_", "dsagent_evicted_", "dsagent_errors_")
+
+    def _metrics(self, *names: str) -> list[str]:
+        reply, _ = self._shared.ask("GET", "/metrics")
+        return [line for line in reply.body.decode().splitlines() if line.startswith(names)]
 
     def _running(self) -> dict[int, str]:
         """Processes beside the agent."""
@@ -99,6 +124,8 @@ class Quiet:
         self.until(lambda: self._held() == self._model.processes, lambda: f"nobody's leases: {self._held()}")
         tasks = {one["id"].removeprefix("pods/") for one in listed if one["id"].startswith("pods/")}
         assert tasks <= self._model.tasks.keys(), (tasks, self._model.tasks.keys())
+        ready = {task.id for task in self._model.tasks.values() if task.ready is not None and task.is_kept}
+        assert ready <= tasks, f"these tasks have no lease: {ready - tasks}"
 
     def _held(self) -> set[str]:
         leases = self._shared.get("/v1/leases")
