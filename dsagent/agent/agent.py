@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 
 from dsagent.agent.admission import Admission
@@ -25,7 +24,7 @@ from dsagent.service import pods
 from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
 from dsagent.service.node import Meter, Node, log
-from dsagent.service.origins import CacheRequest, resolve
+from dsagent.service.origins import CacheRequest, Origin, resolve
 from dsagent.service.recovery import recover
 from dsagent.service.results import CacheResult, Evicted
 from dsagent.service.space import check_directories, drop_dead
@@ -221,8 +220,7 @@ class Agent:
     def _resolve(self, errand: Errand) -> None:
         """Lists the source or reads the manifest: a hit is delivered, else the errand waits for its admission."""
         with self._failing(errand):
-            self.counts.listed()
-            origin = resolve(self.node, errand.request)
+            origin = self._list(errand, self.node)
             hit = origin.hit(self.node.versions_of(origin.key))
             if hit is not None and not errand.request.pack_to:
                 origin.prove()
@@ -270,10 +268,14 @@ class Agent:
     def _carry(self, errand: Errand, share: Share) -> tuple[CacheResult, tuple[CachedVersion, ProcessLease]]:
         node = replace(self.node, meter=errand.meter, gate=share)
         origin = errand.origin
-        if origin is None or time.monotonic() - errand.resolved > FRESH_SECONDS:
-            self.counts.listed()
-            origin = resolve(node, errand.request)
+        if origin is None or not errand.is_recent(FRESH_SECONDS):
+            origin = self._list(errand, node)
         return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
+
+    def _list(self, errand: Errand, node: Node) -> Origin:
+        self.counts.listed()
+        errand.listed = time.monotonic()
+        return resolve(node, errand.request)
 
     def _deliver_again(self, errand: Errand, brought: Brought) -> None:
         with self._failing(errand):
@@ -318,8 +320,6 @@ class Agent:
             if self._book.tasks.get(task.spec.id) is not task:  # its end takes the link away
                 return
             part.result, part.error, part.errand = result, None, None
-            if task.state == "ready" and task.spec.keep_seconds is not None:
-                task.expires = self.node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
         self._book.save(task)
         self._book.tell(task)
 

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 
 from dsagent.agent.errand import Errand
 from dsagent.agent.events import EventLog
@@ -109,15 +110,26 @@ class Book:
                     task.linking -= 1
                 self.changed.notify_all()
 
+    def _date(self, task: Task) -> None:
+        """Inside the lock: a task that is ready or has failed is kept for as long as was asked for."""
+        over = task.state in ("ready", "failed")
+        if not over or task.spec.keep_seconds is None:
+            task.expires = None
+        elif task.expires is None:
+            task.expires = self._node.clock.now() + timedelta(seconds=task.spec.keep_seconds)
+
     def save(self, task: Task) -> None:
         """Writes a task as it is now, unless it was deleted."""
         with self._saving:
+            with self.lock:
+                self._date(task)
             if self.tasks.get(task.spec.id) is task:
                 self._files.write(task)
 
     def tell(self, task: Task) -> None:
         """Says that a task has changed."""
         with self.changed:
+            self._date(task)
             info = task.info()
             self.changed.notify_all()
         self._events.add("task", info, info.id, info.owner)

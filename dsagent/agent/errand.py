@@ -61,7 +61,7 @@ class Errand:
 
     Its phases: `resolving` (the source is listed, or the store's manifest read), then `done` if it is here, else
     `waiting` until its space is promised, `running`, and `done` or `failed`. `tasks` are those that ask for it.
-    `resolved` and `settled` are in time.monotonic() seconds.
+    `listed` is when its source was last asked what it has, in time.monotonic() seconds.
     """
 
     request: CacheRequest
@@ -69,14 +69,13 @@ class Errand:
     tasks: set[str] = field(default_factory=set)
     phase: Phase = "resolving"
     origin: Origin | None = None
-    resolved: float = 0.0
+    listed: float = 0.0
     flight: str = ""
     need: Space = Space()  # noqa: RUF009 - it is frozen
     keep: tuple[str, ...] = ()
     share: Share | None = None
     evicted: tuple[Evicted, ...] = ()
     brought: Brought | None = None
-    settled: float = 0.0
     meter: ErrandMeter = field(default_factory=ErrandMeter)
     _admission: ExitStack = field(default_factory=ExitStack)
 
@@ -105,17 +104,15 @@ class Errand:
     def is_resolved(self, origin: Origin, need: Space, keep: Iterable[str]) -> None:
         """It is not here: waits for its admission."""
         self.origin, self.flight, self.need, self.keep = origin, origin.flight, need, tuple(keep)
-        self.phase, self.resolved = "waiting", time.monotonic()
+        self.phase = "waiting"
 
     def settle(self, brought: Brought) -> None:
         """What it was for is here, and leased to all that asked."""
-        if self.brought is None:
-            self.settled = time.monotonic()
         self.phase, self.brought, self.origin = "done", brought, None
 
     def is_recent(self, seconds: float) -> bool:
-        """Whether it came to its end no longer ago than this."""
-        return self.phase == "done" and time.monotonic() - self.settled < seconds
+        """Whether its source was listed no longer ago than this."""
+        return time.monotonic() - self.listed < seconds
 
 
 def _give_up() -> None:
