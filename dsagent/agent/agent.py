@@ -13,7 +13,7 @@ from dsagent.agent.book import Book
 from dsagent.agent.counts import Counts
 from dsagent.agent.errand import Brought, Errand
 from dsagent.agent.events import EventLog
-from dsagent.agent.gate import FairGate, Share
+from dsagent.agent.gate import Cancelled, FairGate, Share
 from dsagent.agent.secrets import secrets_of, trace, without
 from dsagent.agent.subject import about
 from dsagent.agent.tasks import Part, Task, TaskSpec
@@ -261,9 +261,17 @@ class Agent:
             with self._lock:
                 self._flying.discard(threading.current_thread())
                 last = not self._flying
+                self._look_again(errand.flight)
             self._admission.wake()
             if last:
                 self._trim()
+
+    def _look_again(self, flight: str) -> None:
+        """Inside the lock: what others want in another way, such as with other credentials, may be here now."""
+        for other in self._errands.values():
+            if other.phase == "waiting" and other.flight == flight:
+                other.phase = "resolving"
+                self._resolvers.submit(self._resolve, other)
 
     def _carry(self, errand: Errand, share: Share) -> tuple[CacheResult, tuple[CachedVersion, ProcessLease]]:
         node = replace(self.node, meter=errand.meter, gate=share)
@@ -371,7 +379,8 @@ class Agent:
     def _fail(self, errand: Errand, error: DsagentError) -> None:
         if self._closing.is_set():  # stopped, not failed: it goes on after the restart
             return
-        self.counts.failed(error)
+        if not isinstance(error, Cancelled):
+            self.counts.failed(error)
         with self._lock:
             errand.phase, errand.origin = "failed", None
             if self._errands.get(errand.request) is errand:

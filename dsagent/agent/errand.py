@@ -87,6 +87,8 @@ class Errand:
             self._admission.enter_context(held(node.admission(self.flight), waiting=_give_up))
         except BlockingIOError:
             return False
+        # Nobody waits for it: another errand that finds it held asks again, and then makes a new one.
+        self._admission.callback(node.admission(self.flight).unlink, missing_ok=True)
         return True
 
     def land(self) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -60,6 +60,10 @@ class Stopping:
         self._as_json = as_json
         self._leaving = threading.Lock()
         self._seconds = 0.0
+        self._stopped = threading.Event()
+        self._error: DsagentError | None = None
+        # Started now: a signal may come while the main thread is starting one, and holds the lock for that.
+        threading.Thread(target=self._leave_late, name="stop", daemon=True).start()
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # a shell's background job is not to be interrupted
             signal.signal(signal.SIGINT, self._interrupted)
         signal.signal(signal.SIGALRM, self._timed_out)
@@ -85,14 +89,16 @@ class Stopping:
     def _stop(self, error: DsagentError) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        _later(UNWIND_SECONDS, lambda: self.leave(error))
+        self._error = error
+        self._stopped.set()
         raise Stopped(error)
 
-
-def _later(seconds: float, action: Callable[[], None]) -> None:
-    timer = threading.Timer(seconds, action)
-    timer.daemon = True
-    timer.start()
+    def _leave_late(self) -> None:
+        """Ends the process if the main thread has not done so in time."""
+        self._stopped.wait()
+        time.sleep(UNWIND_SECONDS)
+        if self._error is not None:
+            self.leave(self._error)
 
 
 def prepare_for_exec() -> None:
