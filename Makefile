@@ -36,7 +36,7 @@ format: $(READY) ## let ruff write what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 
 test: $(READY) ## all tests, a file on each CPU at a time; ARGS are pytest's
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 demo: $(READY) ## the whole life of a dataset on files of this machine, with a table of what it took
 	$(BIN)/python tools/demo.py

@@ -3,6 +3,7 @@
 The catalog and the leases are real, on a folder in memory; the disk's room and the time are the test's own.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -30,6 +31,7 @@ from dsagent.service import evict, leases, space
 from dsagent.service.leases import ProcessLease
 from dsagent.service.node import held
 from tests.fakes.node import ManualClock
+from tests.support import nodes
 from tests.support.nodes import node_at, published
 
 BLOCK = 4096
@@ -101,8 +103,13 @@ class Cache(RuleBasedStateMachine):
         self.locks: dict[str, ExitStack] = {}
         self.leases: list[ProcessLease] = []
         self.counter = 0
+        # Versions that were used last at the same time go in the order of their ids.
+        ids = itertools.count(1)
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(nodes, "new_id", lambda: f"{next(ids):016x}")
 
     def teardown(self) -> None:
+        self.patched.undo()
         for lock in self.locks.values():
             lock.close()
         for lease in self.leases:
@@ -166,6 +173,9 @@ class Cache(RuleBasedStateMachine):
     def release_held(self, lease: ProcessLease) -> None:
         lease.release()
         lease.release()
+        # Not when the kernel's clock says: two within one of its ticks would be in any order.
+        self.counter += 1
+        os.utime(lease._folder, (self.counter, self.counter))
         self.model.until = {key: end for key, end in self.model.until.items() if key[1] != lease.info.id}
 
     @rule(data=st.data(), owner=st.sampled_from(["me", "you"]), length=hours)
