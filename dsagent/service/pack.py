@@ -169,6 +169,6 @@ def _point(store: Store, manifest: Manifest) -> None:
     # It may be an older pack's, with bundles that a forget and a prune are about to delete.
     _keep(store, manifest)
     while not store.replace(POINTER_KEY, encode_pointer(manifest.version), store.find(POINTER_KEY)):
-        _keep(store, read_manifest(store, manifest.version))
+        pass
     # A manifest that was there before may have been forgotten just before the pointer came to name it.
     store.create(manifest_key(manifest.version), encode_manifest(manifest))
