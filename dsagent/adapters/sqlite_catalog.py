@@ -53,12 +53,14 @@ class SqliteCatalog:
     """The catalog of the root `root` in the file `path`.
 
     Nothing is made before the first decision; a catalog that is not there reads as what the disk holds. Each thread
-    keeps a connection for reading and locking; none is carried into a fork.
+    keeps a connection for reading and locking; none is carried into a fork. Threads of one process take turns before
+    they ask SQLite for its lock: whoever waits there sleeps for up to 0.1 s at a time, while others overtake it.
     """
 
     def __init__(self, path: Path, root: Path) -> None:
         self._path = path
         self._kept = threading.local()
+        self._turns: dict[int, threading.Lock] = {}
         self._versions = str(root / "versions")
 
     @property
@@ -91,14 +93,15 @@ class SqliteCatalog:
             if not os.access(self._path, os.W_OK):  # SQLite would begin a decision that locks nobody out
                 raise self._not_permitted("change", "it cannot be written")
             _set_journal(connection)
-            _patiently(connection, "BEGIN IMMEDIATE")
-            try:
-                self._settle(connection)
-                yield _Decision(connection)
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            _patiently(connection, "COMMIT")
+            with self._turn():
+                _patiently(connection, "BEGIN IMMEDIATE")
+                try:
+                    self._settle(connection)
+                    yield _Decision(connection)
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                _patiently(connection, "COMMIT")
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -111,11 +114,16 @@ class SqliteCatalog:
                 return
             if not os.access(self._path, os.W_OK):
                 raise self._not_permitted("lock", "it cannot be written")
-            _patiently(connection, "BEGIN IMMEDIATE")
-            try:
-                yield
-            finally:
-                connection.execute("ROLLBACK")
+            with self._turn():
+                _patiently(connection, "BEGIN IMMEDIATE")
+                try:
+                    yield
+                finally:
+                    connection.execute("ROLLBACK")
+
+    def _turn(self) -> threading.Lock:
+        """The lock among this process's threads; a child has one of its own, as the parent's may be held for ever."""
+        return self._turns.setdefault(os.getpid(), threading.Lock())
 
     def _settle(self, connection: sqlite3.Connection) -> None:
         """Makes a new catalog, from what the disk holds; drops rows whose folders are gone."""
