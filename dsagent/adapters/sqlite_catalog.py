@@ -180,12 +180,12 @@ class SqliteCatalog:
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is still empty; raises UnfitRoot if it is not ours."""
-        found = _patiently(connection, "PRAGMA user_version")[0][0]
+        # Asked first: whoever finds a table finds all of the commit that made it, however late it asks for the rest.
         if not _patiently(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
             return True
         if _patiently(connection, "PRAGMA application_id")[0][0] != _APPLICATION:
             raise self._unfit("read", "it is not a catalog of dsagent")
-        if found != _FORMAT:
+        if (found := _patiently(connection, "PRAGMA user_version")[0][0]) != _FORMAT:
             raise self._unfit("read", f"its format {found} is unknown to this release")
         return False
 

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -280,4 +281,26 @@ def test_a_root_below_a_file_is_said(scratch: Path) -> None:
     with pytest.raises(DsagentError, match="cannot list"):
         catalog.versions()
     with pytest.raises(DsagentError, match="cannot make"), catalog.decide():
+        pass
+
+
+def test_a_reader_may_look_in_the_moment_in_which_the_catalog_is_made(scratch: Path) -> None:
+    """It sees no catalog or a whole one: 60 new catalogs, each read by three threads while a fourth makes it."""
+    for number in range(60):
+        root = scratch / f"root{number}"
+        catalog = SqliteCatalog(root / "catalog.sqlite", root)
+        with ThreadPoolExecutor(4) as threads:
+            made = threads.submit(_decide, catalog)
+
+            def read(catalog: SqliteCatalog = catalog, made: "Future[None]" = made) -> None:
+                while not made.done():
+                    assert catalog.versions() == []
+
+            for reader in [threads.submit(read) for _ in range(3)]:
+                reader.result()
+            made.result()
+
+
+def _decide(catalog: SqliteCatalog) -> None:
+    with catalog.decide():
         pass
