@@ -45,6 +45,7 @@ CREATE TABLE versions (
     allocated_bytes INTEGER NOT NULL, allocated_inodes INTEGER NOT NULL, published TEXT NOT NULL,
     synced INTEGER NOT NULL, mount TEXT NOT NULL, shares INTEGER NOT NULL
 );
+CREATE INDEX datasets ON versions (namespace, name);
 CREATE TABLE reservations (flight TEXT PRIMARY KEY, bytes INTEGER NOT NULL, inodes INTEGER NOT NULL);
 """
 

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,24 +19,24 @@ from dsagent.agent.secrets import secrets_of, trace, without
 from dsagent.agent.subject import about
 from dsagent.agent.tasks import Part, Task, TaskSpec
 from dsagent.core.errors import DsagentError, NotCached, NotPermitted, UsageError
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import CachedVersion
-from dsagent.core.tasks import TaskInfo
+from dsagent.core.tasks import State, TaskInfo
 from dsagent.service import pods
 from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
 from dsagent.service.node import Meter, Node, log
 from dsagent.service.origins import CacheRequest, Origin, resolve
 from dsagent.service.recovery import recover
-from dsagent.service.results import CacheResult, Evicted
+from dsagent.service.results import CacheResult
 from dsagent.service.space import check_directories, drop_dead
 
 # A listing is good for those who ask within this time with the same credentials.
 FRESH_SECONDS = 5.0
-# What a PUT waits for a hit.
-SETTLE_SECONDS = 0.02
 RESOLVERS = 8
 UPKEEP_SECONDS = 30.0
 EXPIRY_SECONDS = 1.0
+NAMED_TASKS = 8  # in the lines of the log about an errand
 OWNER = "agent"
 
 
@@ -83,14 +84,11 @@ class Agent:
     def put(self, spec: TaskSpec) -> TaskInfo:
         """Begins a task, or finds it under way; one that failed, or waits for its credentials, begins anew.
 
-        Waits a moment, so that what is here already is ready in the answer. Raises InUse if there is another task of
-        this id.
+        A version that is named and is here is ready in the answer. Raises InUse if there is another task of this id.
         """
         task = self._book.enter(spec)
         if any(part.errand is None and part.result is None for part in task.parts):
             self._begin(task)
-            with self._book.changed:
-                self._book.changed.wait_for(lambda: task.state in ("ready", "failed"), SETTLE_SECONDS)
             if task.state != "ready":  # else it has been written with its result
                 self._book.save(task)
                 for wanted in spec.wanted:
@@ -103,10 +101,15 @@ class Agent:
         with self._lock:
             return self._book.find(task_id).info()
 
-    def tasks(self) -> list[TaskInfo]:
-        """All tasks."""
+    def tasks(self, state: State | None = None) -> list[TaskInfo]:
+        """All tasks, or those in a state."""
         with self._lock:
-            return [task.info() for task in self._book.tasks.values()]
+            return [task.info() for task in self._book.tasks.values() if state in (None, task.state)]
+
+    def states(self) -> Counter[State]:
+        """How many tasks are in each state."""
+        with self._lock:
+            return Counter(task.state for task in self._book.tasks.values())
 
     def delete(self, task_id: str) -> None:
         """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached; what else it
@@ -188,9 +191,10 @@ class Agent:
                     quick.append(todo)
                 elif todo:
                     self._resolvers.submit(todo)
-            self._book.tell(task)
         for todo in quick:
             todo()
+        if task.state != "ready":  # else that was said
+            self._book.tell(task)
 
     def _join(self, request: CacheRequest, task: Task) -> tuple[Errand, Callable[[], None] | None]:
         """Inside the lock: the errand for a request, a new one unless one is under way or was just done, and what is
@@ -327,7 +331,9 @@ class Agent:
         with self._lock:
             if self._book.tasks.get(task.spec.id) is not task:  # its end takes the link away
                 return
-            part.result, part.error, part.errand = result, None, None
+            errand, part.result, part.error, part.errand = part.errand, result, None, None
+            if errand is not None and all(other.errand is not errand for other in task.parts):
+                errand.tasks.discard(task.spec.id)
         self._book.save(task)
         self._book.tell(task)
 
@@ -367,9 +373,8 @@ class Agent:
         """What an errand's lines in the log are about; there may be very many tasks."""
         request = errand.request
         with self._lock:
-            tasks = [self._book.tasks[task_id].spec for task_id in sorted(errand.tasks) if task_id in self._book.tasks][
-                :8
-            ]
+            known = sorted(errand.tasks & self._book.tasks.keys())[:NAMED_TASKS]
+            tasks = [self._book.tasks[task_id].spec for task_id in known]
         return {
             "task": ",".join(spec.id for spec in tasks),
             "dataset": f"{request.namespace}/{request.name or request.source.url}",
@@ -424,6 +429,7 @@ class Agent:
                 log.warning("task %s cannot be ended: %s", task_id, error)
 
     def _tidy(self) -> None:
+        self._trim()
         recover(self.node)
         with self.node.catalog.decide() as decision:
             drop_dead(self.node, decision)

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dsagent.core.errors import DsagentError
-from dsagent.service.results import CacheResult, Evicted, Outcome
+from dsagent.core.eviction import Evicted
+from dsagent.service.results import CacheResult, Outcome
 
 
 class Counts:

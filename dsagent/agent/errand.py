@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from dsagent.agent.gate import Cancelled, Share
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import CachedVersion
 from dsagent.core.progress import Progress, Stretch
 from dsagent.core.space import Space
 from dsagent.service.node import Node, held
 from dsagent.service.origins import CacheRequest, Origin
-from dsagent.service.results import CacheResult, Evicted
+from dsagent.service.results import CacheResult
 
 Phase = Literal["resolving", "waiting", "running", "done", "failed"]
 

@@ -2,19 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 from dsagent.agent.errand import Errand
 from dsagent.core.errors import BadStore, DsagentError, local_error
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import Location
 from dsagent.core.sealed import seal, unseal
-from dsagent.core.tasks import DatasetInfo, EvictedDataset, Owner, State, TaskInfo, task_state
+from dsagent.core.tasks import DatasetInfo, Owner, State, TaskInfo, task_state
 from dsagent.service.node import log
 from dsagent.service.origins import CacheRequest, Check
-from dsagent.service.results import CacheResult, Evicted
+from dsagent.service.results import CacheResult
 
 _MAGIC = "dsagent-task"
 _FIELDS = frozenset({"id", "owner", "keep_seconds", "prefetch", "expires", "datasets"})
@@ -107,7 +108,7 @@ class Part:
             fetched_bytes=result.fetched_bytes if result else 0,
             reused_files=result.reused_files if result else 0,
             skipped_special=result.skipped_special if result else 0,
-            evicted=[EvictedDataset(one.dataset, one.version, one.bytes) for one in result.evicted] if result else [],
+            evicted=result.evicted if result else (),
             seconds=result.seconds if result else 0.0,
         )
 
@@ -151,21 +152,22 @@ class TaskFiles:
         document = {
             _MAGIC: 1,
             "id": spec.id,
-            "owner": asdict(spec.owner),
+            "owner": spec.owner,
             "keep_seconds": spec.keep_seconds,
             "prefetch": spec.prefetch,
             "expires": task.expires and task.expires.isoformat(),
             "datasets": [_part_document(part) for part in task.parts],
         }
-        path = self._path(spec.id)
-        scratch = path.with_suffix(".new")
+        path = str(self._path(spec.id))
+        scratch = path.removesuffix(".json") + ".new"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+            os.makedirs(self._folder, mode=0o755, exist_ok=True)
             # Not synced: after a loss of power the pods that asked are gone, too.
-            scratch.write_bytes(seal(document))
-            scratch.replace(path)
+            with open(scratch, "wb") as file:
+                file.write(seal(document))
+            os.replace(scratch, path)
         except OSError as error:
-            raise local_error("write", str(path), error) from error
+            raise local_error("write", path, error) from error
 
     def remove(self, task_id: str) -> None:
         """Removes a task's file; nothing happens if there is none."""
@@ -203,7 +205,7 @@ def _part_document(part: Part) -> dict[str, Any]:
         "skip_special": request.skip_special,
         "pack_to": request.pack_to and _location_document(request.pack_to),
         "secret": part.wanted.secret,
-        "result": part.result and asdict(part.result),
+        "result": part.result,
     }
 
 

@@ -8,6 +8,15 @@ from dsagent.core.space import Space
 
 
 @dataclass(frozen=True)
+class Evicted:
+    """A version that was removed. `bytes`: what it took on the disk."""
+
+    dataset: str
+    version: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """Versions to evict, in order, and what that frees; `enough` says whether the goal is reached."""
 

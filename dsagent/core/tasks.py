@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsagent.core.errors import Problem
+from dsagent.core.eviction import Evicted
 
 State = Literal["pending", "running", "ready", "failed"]
 
@@ -16,15 +17,6 @@ class Owner:
     namespace: str
     name: str
     uid: str
-
-
-@dataclass(frozen=True)
-class EvictedDataset:
-    """A version that had to go for it. `bytes`: what it took."""
-
-    dataset: str
-    version: str
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class DatasetInfo:
     fetched_bytes: int
     reused_files: int
     skipped_special: int
-    evicted: Sequence[EvictedDataset]
+    evicted: Sequence[Evicted]
     seconds: float
 
 

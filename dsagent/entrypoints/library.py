@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dsagent.core.errors import UsageError
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import Location
 from dsagent.core.progress import Progress
 from dsagent.core.quantities import parse_size
@@ -22,7 +23,7 @@ from dsagent.service import run as running
 from dsagent.service.leases import ProcessLease
 from dsagent.service.node import Meter
 from dsagent.service.origins import CacheRequest, Check
-from dsagent.service.results import Evicted, Outcome, PackResult
+from dsagent.service.results import Outcome, PackResult
 from dsagent.service.settings import Flags, load_settings
 from dsagent.service.verbs import Verbs
 from dsagent.wiring import Asking, Wiring, default_workers, open_verbs

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from dsagent.core.datasets import check_version
 from dsagent.core.errors import DigestMismatch, NotCached, UsageError
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import CachedVersion
 from dsagent.core.space import HEADROOM, Space
 from dsagent.engine.fetch import Donor, Fetch, Fetched
@@ -23,7 +24,7 @@ from dsagent.service.pack import pack_cached
 from dsagent.service.publish import publish, renew_stamps
 from dsagent.service.recovery import recover
 from dsagent.service.removal import empty_trash, set_aside
-from dsagent.service.results import CachePlan, CacheResult, Evicted, Outcome
+from dsagent.service.results import CachePlan, CacheResult, Outcome
 from dsagent.service.space import check_directories, headroom, is_promised, reserve, room_for, shortage
 
 

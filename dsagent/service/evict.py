@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from dsagent.core.errors import InsufficientStorage, InUse
-from dsagent.core.eviction import Plan
+from dsagent.core.eviction import Evicted, Plan
 from dsagent.core.ports import CachedVersion
 from dsagent.core.space import Space
 from dsagent.service import recovery, space
 from dsagent.service.leases import end_named, leases_by_version
 from dsagent.service.node import Node, step
 from dsagent.service.removal import empty_trash, freed_by, remove
-from dsagent.service.results import Evicted, EvictResult
+from dsagent.service.results import EvictResult
 
 
 def evict(node: Node, reference: str, force: bool, dry_run: bool) -> EvictResult:

@@ -43,20 +43,29 @@ def link(node: Node, version: CachedVersion, tasks: Collection[tuple[str, str]])
 
     Raises NotCached if the version is not there any more, and NotPermitted, InsufficientStorage.
     """
-    target = os.path.relpath(node.data(version), node.pods / "task")
+    pods, data = str(node.pods), str(node.data(version))
+    target = os.path.relpath(data, f"{pods}/task")
     with node.catalog.lock():
-        if not node.data(version).is_dir():
+        if not os.path.isdir(data):
             raise NotCached("lease", f"{version.dataset}@{version.version}", "it was evicted meanwhile")
         for task, name in tasks:
-            folder = node.pods / task
-            try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-                scratch = folder / f".{name}"
-                scratch.unlink(missing_ok=True)
-                os.symlink(target, scratch)
-                scratch.rename(folder / name)
-            except OSError as error:
-                raise local_error("make", str(folder / name), error) from error
+            _point(f"{pods}/{task}", name, target)
+
+
+def _point(folder: str, name: str, target: str) -> None:
+    """Makes a link, or lets one that is there lead elsewhere: at every moment it leads somewhere."""
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        try:
+            os.symlink(target, f"{folder}/{name}")
+        except FileExistsError:
+            scratch = f"{folder}/.{name}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(scratch)
+            os.symlink(target, scratch)
+            os.rename(scratch, f"{folder}/{name}")
+    except OSError as error:
+        raise local_error("make", f"{folder}/{name}", error) from error
 
 
 def linked(node: Node, task: str, name: str) -> bool:

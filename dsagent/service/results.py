@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from dsagent.core.eviction import Evicted
+
 Outcome = Literal["hit", "fetched", "updated"]
 
 
@@ -21,15 +23,6 @@ class PackResult:
     stored_bytes: int
     skipped_special: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Evicted:
-    """A version that was removed."""
-
-    dataset: str
-    version: str
-    bytes: int
 
 
 @dataclass(frozen=True)

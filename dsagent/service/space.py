@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from dsagent.core.errors import InsufficientStorage
-from dsagent.core.eviction import Plan, plan
+from dsagent.core.eviction import Evicted, Plan, plan
 from dsagent.core.manifest import Totals
 from dsagent.core.ports import Decision, Reservation
 from dsagent.core.space import HEADROOM, Disk, Space, available, largest_directory
@@ -13,7 +13,6 @@ from dsagent.service.flight import told
 from dsagent.service.leases import leased_versions
 from dsagent.service.node import Node, is_free, step
 from dsagent.service.removal import Freed, empty_trash, left_by_attempts, remove, set_aside
-from dsagent.service.results import Evicted
 
 
 def reserve(node: Node, needs: Mapping[str, Space], subject: str, keep: Collection[str]) -> list[Evicted]:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from dsagent.core.eviction import Evicted
 from dsagent.core.quantities import human_count, human_duration, human_size, parse_duration, parse_size
 from dsagent.entrypoints.dsctl.options import DryRun, SkipSpecial, StorageOption, example
 from dsagent.entrypoints.dsctl.render import View, pairs
 from dsagent.entrypoints.dsctl.session import Session, location
-from dsagent.service.results import CachePlan, CacheResult, Evicted, PackResult
+from dsagent.service.results import CachePlan, CacheResult, PackResult
 
 
 class Check(StrEnum):

@@ -94,10 +94,10 @@ class AgentCollector(Collector):
                 return
 
     def _tasks(self) -> Iterator[Family]:
-        states = [info.state for info in self._state.agent.tasks()]
+        states = self._state.agent.states()
         family = GaugeMetricFamily("dsagent_tasks", "Tasks by state.", labels=("state",))
         for state in STATES:
-            family.add_metric((state,), states.count(state))
+            family.add_metric((state,), states[state])
         yield family
 
     def _counts(self) -> Iterator[Family]:

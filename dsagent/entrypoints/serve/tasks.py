@@ -15,41 +15,53 @@ from dsagent.entrypoints.serve.asking import Anyone, task_spec
 from dsagent.entrypoints.serve.identity import Identity
 from dsagent.entrypoints.serve.ownership import may_see, own_task
 from dsagent.entrypoints.serve.state import State, state_of
+from dsagent.entrypoints.serve.work import shortly
 
 router = APIRouter(prefix="/v1", tags=["tasks"])
 
 TICK_SECONDS = 1.0
+# What a PUT waits, so that what is here already is ready in the answer.
+SETTLE_SECONDS = 0.02
 BEATS = 15  # ticks without a word after which a reader is told that the agent is still there
 
 Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the task's state to change.")]
 
 
 @router.put("/tasks/{task_id}", response_model=TaskInfo)
-def put_task(task_id: TaskId, wanted: TaskRequest, request: Request, who: Anyone) -> Response:
+async def put_task(task_id: TaskId, wanted: TaskRequest, request: Request, who: Anyone) -> Response:
     """Make the datasets of a task present. The same again finds the same task; one that failed is tried again."""
     state = state_of(request)
+    info = await shortly(_begun, task_id, wanted, who, state)
+    return as_json(await _changed(info, who, state, SETTLE_SECONDS))
+
+
+def _begun(task_id: str, wanted: TaskRequest, who: Identity, state: State) -> TaskInfo:
     spec = task_spec(task_id, wanted, who, state)
     with about(task=task_id, pod=f"{spec.owner.namespace}/{spec.owner.name}"):
-        return as_json(state.agent.put(spec))
+        return state.agent.put(spec)
+
+
+async def _changed(info: TaskInfo, who: Identity, state: State, seconds: float) -> TaskInfo:
+    """A task that is under way: as it is when its state has changed, or when that many seconds have passed."""
+    if info.state not in ("pending", "running"):
+        return info
+    before = info.state
+    deadline = asyncio.get_running_loop().time() + seconds
+    with state.hub.watching(info.id) as changed:
+        while not state.draining and (info := own_task(info.id, who, state)).state == before:
+            try:
+                await asyncio.wait_for(changed.wait(), deadline - asyncio.get_running_loop().time())
+            except TimeoutError:
+                break
+            changed.clear()
+    return info
 
 
 @router.get("/tasks/{task_id}", response_model=TaskInfo)
 async def get_task(task_id: TaskId, request: Request, who: Anyone, wait: Wait = 0) -> Response:
     """Where a task stands; with `wait`, when its state has changed or that many seconds have passed."""
     state = state_of(request)
-    info = own_task(task_id, who, state)
-    if wait and info.state in ("pending", "running"):
-        deadline = asyncio.get_running_loop().time() + wait
-        with state.hub.watching(task_id) as changed:
-            before = info.state
-            while not state.draining and (info := own_task(task_id, who, state)).state == before:
-                left = deadline - asyncio.get_running_loop().time()
-                try:
-                    await asyncio.wait_for(changed.wait(), left)
-                except TimeoutError:
-                    break
-                changed.clear()
-    return as_json(info)
+    return as_json(await _changed(own_task(task_id, who, state), who, state, wait))
 
 
 @router.get("/tasks", response_model=list[TaskInfo])
@@ -91,7 +103,7 @@ async def _stream(state: State, who: Identity, task: str | None, after: int | No
             elif task in (None, event.task) and may_see(who, event.owner):
                 yield as_event(event.kind, event.document, event.id)
             continue
-        running = [info for info in state.agent.tasks() if info.state == "running" and task in (None, info.id)]
+        running = [info for info in state.agent.tasks("running") if task in (None, info.id)]
         for info in running:
             if may_see(who, info.owner):
                 yield as_event("progress", info)

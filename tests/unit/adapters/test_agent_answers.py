@@ -13,6 +13,7 @@ import pytest
 from dsagent.adapters.agent_answers import result
 from dsagent.core import tasks
 from dsagent.core.errors import AgentUnreachable, Problem
+from dsagent.core.eviction import Evicted
 from dsagent.entrypoints.documents import as_document
 from dsagent.service import results
 
@@ -48,9 +49,9 @@ def test_every_result_survives_its_document(kind: Any, full: bool) -> None:
 
 
 def test_a_newer_agent_may_say_more_and_an_older_one_less() -> None:
-    value = results.Evicted("imgs", "xxh3:0", 7)
+    value = Evicted("imgs", "xxh3:0", 7)
     document = as_document(value)
-    assert result(results.Evicted, {**document, "colour": "blue"}) == value
+    assert result(Evicted, {**document, "colour": "blue"}) == value
     del document["bytes"]
     bad: Any
     for bad in (document, None, [], "text", {**as_document(sample(results.CachedInfo, True)), "published": "soon"}):
