@@ -1,6 +1,7 @@
 """What other programs may rely on: exit codes and names of environment variables. Standard library only."""
 
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -55,3 +56,45 @@ ENV_TIMEOUT = "DSAGENT_TIMEOUT"
 ENV_POD_UID = "POD_UID"
 ENV_POD_NAME = "POD_NAME"
 ENV_POD_NAMESPACE = "POD_NAMESPACE"
+# The namespace of datasets that the whole cluster shares, ClusterDatasets; no namespace of Kubernetes has such a name.
+CLUSTER_NAMESPACE = "_cluster"
+
+# Kubernetes: objects and what a pod says.
+API_GROUP = "dsagent.io"
+API_VERSION: Final = "dsagent.io/v1alpha1"
+ANNOTATION_DATASETS = f"{API_GROUP}/datasets"
+ANNOTATION_MODE = f"{API_GROUP}/mode"
+ANNOTATION_ON_FAILURE = f"{API_GROUP}/on-failure"
+ANNOTATION_TIMEOUT = f"{API_GROUP}/timeout"
+LABEL_INJECTED = f"{API_GROUP}/injected"  # "true" on every pod that the webhook gave its volumes and containers
+FINALIZER = f"{API_GROUP}/cached-copies"
+TOKEN_AUDIENCE = "dsagent"  # noqa: S105 - of the projected token of a pod
+
+# What the webhook puts into a pod. Everything of ours begins with the prefix.
+INJECTED_PREFIX = "dsagent-"
+WAIT_CONTAINER = "dsagent-wait"
+PULL_CONTAINER_PREFIX = "dsagent-pull-"
+VOLUME_ROOT = "dsagent-root"
+VOLUME_SOCKET = "dsagent-socket"
+VOLUME_NO_OP = "dsagent-no-op"
+VOLUME_TOKEN = "dsagent-token"  # noqa: S105 - a volume's name
+VOLUME_DATASETS = "dsagent-datasets"
+VOLUME_SOURCE_PREFIX = "dsagent-source-"
+DATASETS_DIR = "/datasets"
+DATA_DIR = "/run/dsagent/data"
+SOURCE_DIR = "/run/dsagent/source"
+TOKEN_DIR = "/run/dsagent/token"  # noqa: S105 - a folder
+
+# Below the cache's root on the node, which is the one hostPath of the chart.
+SOCKET_IN_ROOT = "run/agent.sock"
+NO_OP_IN_ROOT = "bin/true"  # a static program that ends at once with 0; there before the agent is ready
+PODS_IN_ROOT = "pods"
+
+# Reasons of the events on pods and Datasets.
+EVENT_CACHE_PULLING = "CachePulling"
+EVENT_CACHE_READY = "CacheReady"
+EVENT_CACHE_EVICTED = "CacheEvicted"
+EVENT_INSUFFICIENT_STORAGE = "InsufficientStorage"
+EVENT_DIGEST_MISMATCH = "DigestMismatch"
+EVENT_SOURCE_CHANGED = "SourceChanged"
+EVENT_NOT_INJECTED = "NotInjected"

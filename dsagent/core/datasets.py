@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
+from dsagent.contract import CLUSTER_NAMESPACE
 from dsagent.core.errors import UsageError
 
 LOCAL_NAMESPACE = "_local"
-CLUSTER_NAMESPACE = "_cluster"
 ALGORITHM = "xxh3"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
