@@ -87,7 +87,7 @@ TOKEN_DIR = "/run/dsagent/token"  # noqa: S105 - a folder
 
 # Below the cache's root on the node, which is the one hostPath of the chart.
 SOCKET_IN_ROOT = "run/agent.sock"
-NO_OP_IN_ROOT = "bin/true"  # a static program that ends at once with 0; there before the agent is ready
+NO_OP_IN_ROOT = "bin/noop"  # a static program that ends at once with 0; there before the agent is ready
 PODS_IN_ROOT = "pods"
 
 # Reasons of the events on pods and Datasets.
