@@ -17,6 +17,7 @@ from dsagent.core.space import Limits
 if TYPE_CHECKING:
     from dsagent.adapters.agent_address import Access
     from dsagent.adapters.agent_client import AgentVerbs
+    from dsagent.adapters.kubernetes.client import ApiCluster
     from dsagent.agent.agent import Agent, Shares
     from dsagent.service.node import Meter, Node
     from dsagent.service.settings import Settings
@@ -134,6 +135,14 @@ def local_agent(settings: "Settings", shares: "Shares", throttle: Throttle) -> "
 
     node = replace(local_node(settings, ErrandMeter()), open=Wiring(throttle, keep=False))
     return Agent(node, shares, EventLog(), linux.release_memory)
+
+
+def open_cluster(manager: str, kubeconfig: str = "", context: str = "") -> "ApiCluster":
+    """The Kubernetes API that this pod or a kubeconfig leads to, asked in the name of `manager`; raises UsageError."""
+    from dsagent.adapters.kubernetes.client import ApiCluster  # noqa: PLC0415 - most of what runs has no cluster
+    from dsagent.adapters.kubernetes.config import api_server  # noqa: PLC0415 - likewise
+
+    return ApiCluster(api_server(os.environ, kubeconfig, context), manager)
 
 
 class Asking(NamedTuple):

@@ -162,6 +162,36 @@ class WorkerDied(DsagentError):
     title = "A worker process died"
 
 
+class ClusterUnreachable(DsagentError):
+    """The Kubernetes API does not answer, or answers that it cannot now."""
+
+    title = "The Kubernetes API cannot be reached"
+
+
+class ClusterRefused(DsagentError):
+    """The Kubernetes API refused a request."""
+
+    title = "The Kubernetes API refused the request"
+
+
+class NoSuchObject(ClusterRefused):
+    """There is no such Kubernetes object, or no such kind of objects."""
+
+    title = "No such Kubernetes object"
+
+
+class ObjectConflict(ClusterRefused):
+    """The object exists already, or is not any more what the request expects."""
+
+    title = "The Kubernetes object has changed"
+
+
+class HistoryGone(ClusterRefused):
+    """The API server does not know any more what happened since then: list anew."""
+
+    title = "The Kubernetes API has forgotten what happened since"
+
+
 class Interrupted(DsagentError):
     """The user stopped the command."""
 
