@@ -1,6 +1,6 @@
 # Every target does its own set-up: a machine with Python 3.11 or newer and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test demo bench zipapp lock clean
+.PHONY: help setup lint format test demo bench zipapp crds lock clean
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 python3.14,$(shell \
 	command -v $(p) >/dev/null && $(p) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -46,6 +46,9 @@ bench: $(READY) ## measure what docs/benchmarks.md says
 
 zipapp: $(READY) ## dist/dsagent-init.pyz, the init client as one file
 	$(BIN)/python -m dsagent.entrypoints.init.zipapp dist/dsagent-init.pyz
+
+crds: $(READY) ## the chart's CustomResourceDefinitions, from the models
+	$(BIN)/python -m tools.crds
 
 lock: $(READY) ## resolve requirements.lock anew, for Linux on every architecture
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \

@@ -18,9 +18,12 @@ AbsolutePath = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/"
 Source = Annotated[str, Field(min_length=1, max_length=4096, pattern=SOURCE_PATTERN)]
 
 
-def _rule(text: str, message: str) -> dict[str, JsonValue]:
-    """A CEL rule as part of a schema; `self` is what it stands at."""
-    return {"x-kubernetes-validations": [{"rule": text, "message": message}]}
+def _rules(*rules: tuple[str, str]) -> dict[str, JsonValue]:
+    """CEL rules as a part of a schema, each with what is said when it does not hold; `self` is what they stand at."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
+
+
+_NAME_RULES = _rules(("self.metadata.name.size() <= 63", "a dataset's name has at most 63 characters"))
 
 
 class SecretReference(KubeModel):
@@ -73,7 +76,7 @@ class ClaimMount(KubeModel):
 
 class ClusterMount(
     KubeModel,
-    json_schema_extra=_rule("has(self.nfs) != has(self.hostPath)", "give exactly one of nfs, hostPath"),
+    json_schema_extra=_rules(("has(self.nfs) != has(self.hostPath)", "give exactly one of nfs, hostPath")),
 ):
     """How a pod mounts the source itself: exactly one of these."""
 
@@ -85,9 +88,11 @@ class ClusterMount(
 
 class Mount(
     ClusterMount,
-    json_schema_extra=_rule(
-        "[has(self.nfs), has(self.hostPath), has(self.persistentVolumeClaim)].exists_one(given, given)",
-        "give exactly one of nfs, persistentVolumeClaim, hostPath",
+    json_schema_extra=_rules(
+        (
+            "[has(self.nfs), has(self.hostPath), has(self.persistentVolumeClaim)].exists_one(given, given)",
+            "give exactly one of nfs, persistentVolumeClaim, hostPath",
+        )
     ),
 ):
     """How a pod mounts the source itself: exactly one of these."""
@@ -99,7 +104,7 @@ class Mount(
 
 class Prefetch(
     KubeModel,
-    json_schema_extra=_rule("has(self.nodes) || has(self.nodeSelector)", "give nodes, nodeSelector or both"),
+    json_schema_extra=_rules(("has(self.nodes) || has(self.nodeSelector)", "give nodes, nodeSelector or both")),
 ):
     """Where the dataset is to be before any pod asks."""
 
@@ -116,7 +121,17 @@ class Prefetch(
     ] = None
 
 
-class Specification(KubeModel):
+class Specification(
+    KubeModel,
+    json_schema_extra=_rules(
+        (
+            "!self.source.matches('^[^/]+://[^/]*:[^/]*@')",
+            "credentials do not belong into the source; name a Secret in secretRef",
+        ),
+        ("!self.source.matches('(^|/)[.][.](/|$)')", "the source has a .. in it"),
+        ("!has(self.packTo) || self.packTo != self.source", "packTo is the source itself; give another place"),
+    ),
+):
     """Where the data are, and how they are to be had."""
 
     source: Annotated[
@@ -264,7 +279,7 @@ DATASET = Kind("Dataset", "datasets", "dset", namespaced=True, columns=_COLUMNS)
 CLUSTER_DATASET = Kind("ClusterDataset", "clusterdatasets", "cdset", namespaced=False, columns=_COLUMNS)
 
 
-class Dataset(KubeModel):
+class Dataset(KubeModel, json_schema_extra=_NAME_RULES):
     """A tree of files that pods of its namespace ask for with the annotation dsagent.io/datasets and find, whole and
     verified, on their node's own disk below /datasets.
     """
@@ -281,7 +296,7 @@ class Dataset(KubeModel):
         return self.metadata.namespace or ""
 
 
-class ClusterDataset(KubeModel):
+class ClusterDataset(KubeModel, json_schema_extra=_NAME_RULES):
     """A Dataset for the pods of all namespaces that spec.allowedNamespaces names; nodes hold it once for all."""
 
     api_version: Literal["dsagent.io/v1alpha1"] = API_VERSION
