@@ -1,1 +1,1 @@
-"""Which GPUs and network cards of a node are near each other; its work comes with a later release."""
+"""Which GPUs and network cards of a node are near each other, what to hand out together, and how."""

@@ -39,11 +39,6 @@ def dsagent() -> int:
     return _run("dsagent", "agent")
 
 
-def gpu_topology() -> int:
-    """The topology reader and device plugin."""
-    return _run("gpu-topology", "topology")
-
-
 def kubectl_dataset() -> int:
     """The kubectl plugin."""
     return _run("kubectl-dataset", "kubernetes")

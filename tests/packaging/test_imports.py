@@ -16,7 +16,12 @@ print(*(name for name in sys.modules if name.partition(".")[0] not in sys.stdlib
 
 
 @pytest.mark.parametrize(
-    ("module", "loaded"), [("dsagent", {"dsagent"}), ("dsagent.contract", {"dsagent", "dsagent.contract"})]
+    ("module", "loaded"),
+    [
+        ("dsagent", {"dsagent"}),
+        ("dsagent.contract", {"dsagent", "dsagent.contract"}),
+        ("gpu_topology.links", {"gpu_topology", "gpu_topology.api", "gpu_topology.links"}),
+    ],
 )
 def test_import_needs_the_standard_library_only(module: str, loaded: set[str]) -> None:
     run = [sys.executable, "-I", "-S", "-c", LOADED.format(module=module)]

@@ -1,5 +1,6 @@
 """The wheel as a user has it: scripts, imports, types."""
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,6 @@ from tests.packaging.conftest import REPOSITORY, Environment
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRA_OF_SCRIPT = {
     "dsagent": "agent",
-    "gpu-topology": "topology",
     "kubectl-dataset": "kubernetes",
     "scheduler-plugin": "scheduler",
 }
@@ -52,6 +52,12 @@ def test_script_without_its_extra_names_the_pip_command(environment: Environment
     else:
         assert (done.returncode, done.stdout) == (2, "")
         assert f"pip install 'dsagent[{extra}]'" in done.stderr
+
+
+def test_gpu_topology_needs_no_extra(environment: Environment) -> None:
+    done = environment.run("gpu-topology", "show", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) >= {"gpus", "nics", "matrix", "classes"}
 
 
 @pytest.mark.parametrize("package", ["dsagent", "scheduler_plugin", "gpu_topology"])
