@@ -1,6 +1,7 @@
 # Every target does its own set-up: a machine with Python 3.11 or newer and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test demo bench zipapp crds lock clean
+.PHONY: help setup lint format test demo bench zipapp crds dist images cluster cluster-down e2e e2e-full \
+	lock clean
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 python3.14,$(shell \
 	command -v $(p) >/dev/null && $(p) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -11,7 +12,7 @@ SOURCES := dsagent scheduler_plugin gpu_topology tests tools
 READY := .venv/ready
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
 
 setup: $(READY) ## make .venv with everything the lock names and dsagent itself, editable
 
@@ -49,6 +50,26 @@ zipapp: $(READY) ## dist/dsagent-init.pyz, the init client as one file
 
 crds: $(READY) ## the chart's CustomResourceDefinitions, from the models
 	$(BIN)/python -m tools.crds
+
+dist: $(READY) zipapp ## the wheel and the init client in dist/, for the images
+	rm -f dist/*.whl
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+
+images: $(READY) ## build the images and unpack them for the cluster's nodes; root on Debian
+	$(BIN)/python -m tools.cluster images
+
+cluster: $(READY) ## start a real Kubernetes here, as root on Debian: NODES=2, NUMA=1 for two NUMA nodes in each
+	$(BIN)/python -m tools.cluster up --nodes $(or $(NODES),1) $(if $(NUMA),--numa)
+
+cluster-down: $(READY) ## remove all that make cluster made, also after a crash
+	$(BIN)/python -m tools.cluster down
+
+e2e: $(READY) ## start a cluster, run tests/e2e, stop it; e2e-full runs what takes longer as well
+	$(BIN)/python -m tools.cluster up --nodes 2 && $(BIN)/python -m pytest tests/e2e $(ARGS); status=$$?; \
+	$(BIN)/python -m tools.cluster down && exit $$status
+
+e2e-full:
+	$(MAKE) e2e ARGS='--full $(ARGS)'
 
 lock: $(READY) ## resolve requirements.lock anew, for Linux on every architecture
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \

@@ -20,6 +20,8 @@ from pathlib import Path
 
 GO_PROGRAMS = {
     "versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
+    "helm": "helm.sh/helm/v3/cmd/helm@v3.19.4",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok@v0.7.0",
     "toxiproxy": "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0",
 }
 START_SECONDS = 20
