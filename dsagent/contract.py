@@ -81,8 +81,10 @@ VOLUME_TOKEN = "dsagent-token"  # noqa: S105 - a volume's name
 VOLUME_DATASETS = "dsagent-datasets"
 VOLUME_SOURCE_PREFIX = "dsagent-source-"
 DATASETS_DIR = "/datasets"
+INJECTED_DIR = "/run/dsagent"
 DATA_DIR = "/run/dsagent/data"
 SOURCE_DIR = "/run/dsagent/source"
+ROOT_DIR = "/run/dsagent/root"  # in dsagent-wait alone
 TOKEN_DIR = "/run/dsagent/token"  # noqa: S105 - a folder
 
 # Below the cache's root on the node, which is the one hostPath of the chart.

@@ -52,9 +52,12 @@ class Place(Model):
 
 
 class DatasetRequest(Model):
-    """One dataset of a task. `name` defaults to the store's, or to the source's last part."""
+    """One dataset of a task. `name` defaults to the store's, or to the source's last part. `cluster`: it is the
+    ClusterDataset of that name, which says itself where it is and who may use it.
+    """
 
     name: Label | None = None
+    cluster: bool = False
     source: Text
     version: Label | None = None
     options: Options = Options()

@@ -80,7 +80,16 @@ def test_asks_waits_and_links(pod: Pod, serving: FakeAgent, tree: Path, source: 
     assert (put.method, put.path) == ("PUT", f"/v1/tasks/{UID}")
     assert put.body == {
         "owner": {"namespace": "research", "name": "train-0", "uid": UID},
-        "datasets": [{"name": "images", "source": str(source), "version": None, "options": {}, "credentials": {}}],
+        "datasets": [
+            {
+                "name": "images",
+                "source": str(source),
+                "version": None,
+                "options": {},
+                "credentials": {},
+                "cluster": False,
+            }
+        ],
     }
     assert "Authorization" not in put.headers
 

@@ -71,6 +71,7 @@ def test_datasets_in_json() -> None:
         "version": VERSION,
         "options": options,
         "credentials": {},
+        "cluster": False,
     }
 
 

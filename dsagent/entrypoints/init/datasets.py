@@ -10,8 +10,9 @@ from dsagent.entrypoints.init.failure import Failure
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"xxh3:[0-9a-f]{32}")
-_FIELDS = {"name": str, "source": str, "version": str, "options": dict, "credentials": dict}
-_KINDS = {str: "a string", dict: "an object"}
+_TEXTS = ("name", "source", "version", "environ")
+_FIELDS = {**dict.fromkeys(_TEXTS, str), "options": dict, "credentials": dict, "cluster": bool}
+_KINDS = {str: "a string", dict: "an object", bool: "true or false"}
 
 _EXAMPLE = "write for example imagenet=s3://bucket/imagenet,coco=/mnt/nfs/coco"
 _JSON_EXAMPLE = 'write for example [{"name": "imagenet", "source": "s3://bucket/imagenet", "options": {}}]'
@@ -33,13 +34,14 @@ _HDFS = ("hdfs://", "webhdfs://")
 
 
 class Wanted(NamedTuple):
-    """One dataset that the pod asks for, in the terms of the agent's API."""
+    """One dataset that the pod asks for, in the terms of the agent's API. `cluster`: it is a ClusterDataset."""
 
     name: str
     source: str
     version: str | None
     options: Mapping[str, Any]
     credentials: Mapping[str, str]
+    cluster: bool = False
 
     @property
     def directory(self) -> str | None:
@@ -113,11 +115,14 @@ def _wanted(place: int, document: Mapping[str, Any], environ: Mapping[str, str])
         raise _bad(f"entry {place} has no valid name: {_NAME_RULE}", _EXAMPLE)
     if version is not None and not _VERSION.fullmatch(version):
         raise _bad(f"the version of {name} is none", "write it as xxh3: and 32 hexadecimal digits")
-    wanted = Wanted(name, source, version, document.get("options") or {}, document.get("credentials") or {})
+    options, credentials = document.get("options") or {}, document.get("credentials") or {}
+    wanted = Wanted(name, source, version, options, credentials, bool(document.get("cluster")))
     if wanted.directory is not None and not wanted.directory.startswith("/"):
         cause = f"the source of {name} is neither a URL nor an absolute path" if source else f"{name} has no source"
         raise _bad(cause, _EXAMPLE)
-    return _with_storage(wanted, environ)
+    prefix = document.get("environ") or ""
+    own = {key.removeprefix(prefix): value for key, value in environ.items() if key.startswith(prefix)}
+    return _with_storage(wanted, own)
 
 
 def _with_storage(wanted: Wanted, environ: Mapping[str, str]) -> Wanted:

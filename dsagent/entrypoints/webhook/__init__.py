@@ -1,0 +1,1 @@
+"""The admission webhook: gives annotated pods the volumes, containers and environment that bring their datasets."""
