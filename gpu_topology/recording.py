@@ -16,7 +16,7 @@ from pathlib import Path
 from gpu_topology.errors import BadFile, NotPermitted
 from gpu_topology.network import live_subnets, parse_subnets, subnet_order
 from gpu_topology.nvml import GpuFacts, read_facts
-from gpu_topology.sysfs import Directory, Recorded, Recorder, Sysfs
+from gpu_topology.sysfs import Directory, Recorded, Recorder, Sysfs, Tree
 
 FILE = "machine.json"
 _WIDTH = 120
@@ -75,7 +75,7 @@ def write_recording(folder: Path, inputs: Inputs, recorder: Recorder, source: st
     """Writes what was read, without UUIDs, and with other subnets and names where these could tell whose it is."""
     document = {
         "source": source,
-        "sysfs": recorder.tree,
+        "sysfs": _needed(recorder.tree),
         "subnets": _made_up(inputs.subnets),
         "nvml": {
             pci: {name: value for name, value in asdict(_anonymous(facts, place)).items() if value}
@@ -91,6 +91,17 @@ def write_recording(folder: Path, inputs: Inputs, recorder: Recorder, source: st
             "write", str(path), error.strerror or str(error), "name a folder you may write to"
         ) from error
     return path
+
+
+def _needed(tree: Tree) -> Tree:
+    """Of meminfo, which lists how a machine is used, only the line that is read."""
+    needed: Tree = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            needed[name] = _needed(value)
+        else:
+            needed[name] = "\n".join(line for line in value.splitlines() if name != "meminfo" or "MemTotal" in line)
+    return needed
 
 
 def _anonymous(facts: GpuFacts, place: int) -> GpuFacts:
