@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import math
 import os
 import struct
@@ -135,7 +136,8 @@ def sync_filesystem(path: str) -> None:
 
 
 def release_memory() -> None:
-    """Gives memory that was freed back to the kernel."""
+    """Collects what is garbage, and gives memory that was freed back to the kernel."""
+    gc.collect()
     with contextlib.suppress(AttributeError):  # another C library keeps it
         _LIBC.malloc_trim(0)
 

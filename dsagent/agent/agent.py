@@ -34,7 +34,7 @@ from dsagent.service.space import check_directories, drop_dead
 # A listing is good for those who ask within this time with the same credentials.
 FRESH_SECONDS = 5.0
 RESOLVERS = 8
-UPKEEP_SECONDS = 30.0
+UPKEEP_SECONDS = 60.0
 EXPIRY_SECONDS = 1.0
 NAMED_TASKS = 8  # in the lines of the log about an errand
 OWNER = "agent"
@@ -429,10 +429,10 @@ class Agent:
                 log.warning("task %s cannot be ended: %s", task_id, error)
 
     def _tidy(self) -> None:
-        self._trim()
         recover(self.node)
-        with self.node.catalog.decide() as decision:
-            drop_dead(self.node, decision)
+        if self.node.catalog.reservations():  # a decision looks at every version, and lets nobody lease meanwhile
+            with self.node.catalog.decide() as decision:
+                drop_dead(self.node, decision)
 
 
 def _as_error(error: Exception, secrets: list[str]) -> DsagentError:

@@ -103,7 +103,7 @@ def _catalog(node: Node) -> Finding:
 
 def _versions(node: Node) -> Finding:
     known = {version.id for version in node.catalog.versions()}
-    folders = list(records.folders(node.versions))
+    folders = list(map(Path, records.folders(node.versions)))
     unlisted = [folder for folder in folders if folder.name not in known]
     damaged = [folder for folder in folders if (folder / "data").exists() and not records.read_record(folder)]
     if damaged:

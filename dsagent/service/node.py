@@ -107,7 +107,8 @@ class Node:
 
     def folder(self, version: CachedVersion) -> Path:
         """A version's folder, with `manifest/` and `data/`."""
-        return self.versions / version.dataset.namespace / version.dataset.name / version.id
+        dataset = version.dataset  # one parse of a path instead of four
+        return Path(f"{self.root}/versions/{dataset.namespace}/{dataset.name}/{version.id}")
 
     def data(self, version: CachedVersion) -> Path:
         """Where a version's files are."""

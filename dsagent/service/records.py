@@ -90,33 +90,37 @@ def read_record(folder: Path) -> CachedVersion | None:
         return None
 
 
-def folders(versions: Path) -> Iterator[Path]:
+def folders(versions: Path) -> Iterator[str]:
     """All folders of versions, whole or not: `<namespace>/<name>/<id>`; raises OSError."""
-    for namespace in _folders(versions):
+    for namespace in _folders(str(versions)):
         for name in _folders(namespace):
             yield from _folders(name)
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
 
 
 def recorded(versions: Path) -> list[CachedVersion]:
     """All versions that lie whole below `versions`, oldest published first; raises OSError."""
-    found = [record for folder in folders(versions) if (record := read_record(folder)) is not None]
+    found = [record for folder in folders(versions) if (record := read_record(Path(folder))) is not None]
     return sorted(found, key=lambda version: (version.published, version.id))
 
 
-def refresh(node: Node) -> None:
-    """Makes the catalog equal to what lies on the disk if the names differ; a writing verb begins with it."""
-    on_disk = {folder.name for folder in folders(node.versions)}
-    if on_disk != {version.id for version in node.catalog.versions()}:
-        with node.catalog.decide() as decision:
-            reconcile(node, decision)
+def refresh(node: Node) -> list[CachedVersion]:
+    """All versions, after the catalog was made equal to what lies on the disk if the names differ; a writing verb
+    begins with it.
+    """
+    versions = node.catalog.versions()
+    if {os.path.basename(folder) for folder in folders(node.versions)} == {version.id for version in versions}:
+        return versions
+    with node.catalog.decide() as decision:
+        reconcile(node, decision)
+    return node.catalog.versions()
 
 
 def reconcile(node: Node, decision: Decision) -> None:
@@ -126,7 +130,7 @@ def reconcile(node: Node, decision: Decision) -> None:
     place within one decision, so a folder without `data/` that is seen from inside another decision is dead.
     """
     known = {version.id for version in node.catalog.versions()}
-    for folder in folders(node.versions):
+    for folder in map(Path, folders(node.versions)):
         if folder.name in known:
             continue
         record = read_record(folder)

@@ -16,6 +16,8 @@ from dsagent.service.removal import empty_trash, remove, set_aside
 
 # By then the kernel has written most of it back, and syncfs takes little time.
 SYNC_AFTER = timedelta(seconds=40)
+# Nobody can lease anything while a decision lasts.
+SYNCED_AT_ONCE = 100
 
 
 def recover(node: Node) -> None:
@@ -25,9 +27,8 @@ def recover(node: Node) -> None:
     if not os.access(node.versions, os.W_OK):
         return
     node.prepare()
-    records.refresh(node)
+    unsynced = [version for version in records.refresh(node) if not version.synced]
     mount = node.mount_token(str(node.root))
-    unsynced = [version for version in node.catalog.versions() if not version.synced]
     for version in unsynced:
         if version.mount != mount:
             _read_again(node, version)
@@ -64,11 +65,12 @@ def _read_again(node: Node, version: CachedVersion) -> None:
 def _sync(node: Node, versions: list[CachedVersion]) -> None:
     try:
         node.sync(str(node.root))
-        with node.catalog.decide() as decision:
-            here = {version.id for version in node.catalog.versions()}
-            for version in versions:
-                if version.id in here:
-                    records.write_synced(node.folder(version))
-                    decision.add(replace(version, synced=True))
+        for first in range(0, len(versions), SYNCED_AT_ONCE):
+            with node.catalog.decide() as decision:
+                here = {version.id for version in node.catalog.versions()}
+                for version in versions[first : first + SYNCED_AT_ONCE]:
+                    if version.id in here:
+                        records.write_synced(node.folder(version))
+                        decision.add(replace(version, synced=True))
     except OSError as error:
         raise local_error("sync", str(node.root), error) from error

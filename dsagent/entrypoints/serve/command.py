@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -13,6 +14,8 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+
+import uvloop
 
 from dsagent.adapters.throttle import Throttle
 from dsagent.agent.agent import Agent, Shares
@@ -34,6 +37,7 @@ log = logging.getLogger("dsagent")
 TAKEOVER_SECONDS = 60.0
 POLL_SECONDS = 0.1
 SWITCH_SECONDS = 0.0005
+FULL_COLLECTION_AFTER = 1000  # collections of the middle generation; by default 10
 
 
 def serve(settings: AgentSettings) -> None:
@@ -52,7 +56,8 @@ def serve(settings: AgentSettings) -> None:
     with _holding(settings):
         listening = servers(make_app(state), settings)
         try:
-            asyncio.run(run(listening, partial(_begin, state), partial(_end, state, settings.drain)))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(run(listening, partial(_begin, state), partial(_end, state, settings.drain)))
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(settings.socket)
@@ -66,10 +71,21 @@ def _begin(state: State) -> None:
 def _recover(agent: Agent) -> None:
     try:
         agent.start()
+        _collect_rarely()
         log.info("ready: %d tasks", len(agent.tasks()))
     except Exception:
         log.exception("the root cannot be brought into order; the agent ends")
         os._exit(1)
+
+
+def _collect_rarely() -> None:
+    """A full collection stops all threads, for 70-160 ms once there are thousands of tasks: from here on it comes
+    rarely, and when the last flight has ended, and does not look at what is here to stay.
+    """
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, FULL_COLLECTION_AFTER)
 
 
 async def _end(state: State, seconds: float) -> None:

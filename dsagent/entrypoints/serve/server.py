@@ -9,10 +9,9 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-import h11
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsagent.core.errors import InUse, UsageError, local_error
 from dsagent.entrypoints.serve.identity import peer_of
@@ -25,10 +24,14 @@ CLOSE_SECONDS = 5
 SLOW_SECONDS = 30.0
 
 
-class PeerProtocol(H11Protocol):
-    """Names the peer of a Unix socket as the client, and cuts off a client that is slow with its request."""
+class PeerProtocol(HttpToolsProtocol):
+    """Names the peer of a Unix socket as the client, cuts off a client that is slow with its request, and refuses a
+    head that grows too large.
+    """
 
     _late: asyncio.TimerHandle | None = None
+    _in_head = False
+    _head = 0  # bytes of a head that is not here whole
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A connection begins."""
@@ -41,8 +44,25 @@ class PeerProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """More of a request, or of the next one."""
         super().data_received(data)
-        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        self._expect(more=begun or self.conn.their_state is h11.SEND_BODY)
+        self._head = self._head + len(data) if self._in_head else 0
+        if self._head > MAX_HEAD:
+            self.send_400_response(f"The head of a request has more than {MAX_HEAD} bytes.")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._in_head = True
+        self._expect(more=True)
+
+    def on_headers_complete(self) -> None:
+        """The head is here."""
+        super().on_headers_complete()
+        self._in_head = False
+
+    def on_message_complete(self) -> None:
+        """All of a request is here."""
+        super().on_message_complete()
+        self._expect(more=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
@@ -88,7 +108,6 @@ def _server(app: FastAPI, tls: dict[str, str | None]) -> _Server:
         access_log=False,
         proxy_headers=False,  # who is asking is never what a header says
         server_header=False,
-        h11_max_incomplete_event_size=MAX_HEAD,
         backlog=BACKLOG,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=75,
