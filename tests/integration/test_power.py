@@ -120,10 +120,6 @@ def _look(dsctl: Dsctl, stores: dict[str, Path], expected: dict[str, trees.Tree]
     lying = len(list(dsctl.root.glob("versions/*/*/*/data")))
     staged = any(dsctl.root.glob("staging/*/data/*"))
     shown = _assert_whole(dsctl, expected)
-    for name in shown:
-        assert dsctl.ok("verify", name)["bad"] == []
-    for name in stores.keys() - shown:
-        assert dsctl.run("path", name).code == 13
     name = random.choice(list(stores))
     dsctl.ok("cache", stores[name], "--progress", "none")
     assert name in _assert_whole(dsctl, expected)
