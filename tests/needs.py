@@ -68,6 +68,7 @@ def _is_root() -> bool:
 # Under root on Debian the CI script installs what an `apt` advice names; the rest is given or it is not.
 NEEDS = {
     "curl": Need(_programs("curl"), "apt install curl"),
+    "ip": Need(_programs("ip"), "apt install iproute2"),
     "cc": Need(_programs("gcc"), "apt install gcc libc6-dev"),
     "ext4": Need(_programs("mkfs.ext4"), "apt install e2fsprogs"),
     "quota": Need(_programs("setquota", "quotaon"), "apt install quota"),

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from importlib.metadata import version
 
 from gpu_topology.command import allocated, recorded, shown, vfs
 from gpu_topology.errors import EXIT_OK, TopologyError
@@ -11,11 +10,21 @@ from gpu_topology.errors import EXIT_OK, TopologyError
 VERBS = (shown, allocated, vfs, recorded)
 
 
+class _Version(argparse.Action):
+    """Says the version; to find it takes longer than most commands."""
+
+    def __call__(self, *_: object) -> None:
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
+        sys.stdout.write(f"gpu-topology {version('dsagent')}\n")
+        raise SystemExit(EXIT_OK)
+
+
 def main() -> int:
     """Runs gpu-topology on the process's arguments; returns its exit code."""
-    parser = argparse.ArgumentParser("gpu-topology", description=__doc__, allow_abbrev=False)
-    parser.description = "Which GPUs and network cards of a node are near each other."
-    parser.add_argument("--version", action="version", version=f"gpu-topology {version('dsagent')}")
+    text = "Which GPUs and network cards of a node are near each other, and what to hand out together."
+    parser = argparse.ArgumentParser("gpu-topology", description=text, allow_abbrev=False)
+    parser.add_argument("--version", action=_Version, nargs=0, help="say the version and end")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb in VERBS:
         verb.add(verbs)

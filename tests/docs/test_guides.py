@@ -70,6 +70,7 @@ def place(tmp_path: Path) -> Path:
     program(tmp_path / "bin" / "dsctl", f'exec {sys.executable} -m dsagent.entrypoints.dsctl "$@"')
     program(tmp_path / "bin" / "dsagent", f'exec {sys.executable} -m dsagent.entrypoints.serve "$@"')
     program(tmp_path / "bin" / "dsagent-init", f'exec {sys.executable} -m dsagent.entrypoints.init "$@"')
+    program(tmp_path / "bin" / "gpu-topology", f'exec {sys.executable} -m gpu_topology.command "$@"')
     program(tmp_path / "bin" / "python", f'exec {sys.executable} "$@"')
     program(tmp_path / "bin" / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
     # One node, one task: what srun does to the environment is not what is tested.

@@ -16,12 +16,13 @@ from tools.bench.memory import memory
 from tools.bench.million import hit, scan
 from tools.bench.setting import Setting
 from tools.bench.timing import Result
+from tools.bench.topology import topology
 from tools.bench.trees import compile_native
 from tools.bench.update import update
 
 AGENT = (agent_hits, agent_cache, agent_four, agent_crowd)
 CASES: dict[str, Callable[[Setting], Result]] = {
-    case.__name__: case for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT)
+    case.__name__: case for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT, topology)
 }
 REPOSITORY = Path(__file__).parents[2]
 CPUS = 2
