@@ -18,6 +18,8 @@ _STATX_MNT_ID_UNIQUE = 0x4000  # Linux 6.8
 _SYNC_FILE_RANGE_WRITE = 2
 _STATX_MASK_OFFSET, _STATX_MNT_ID_OFFSET, _STATX_BYTES = 0, 0x90, 0x100
 
+_IN_SYSFS = ("ext4", "xfs", "f2fs")
+
 NETWORK_FILESYSTEMS = frozenset(
     [
         "nfs",
@@ -104,11 +106,25 @@ def mount_of(path: str) -> Mount:
 
 
 def mount_token(path: str) -> str:
-    """Names the kernel's boot and the mount that holds `path`: while it stays the same, what was written can be read
-    back even if it was never synced.
+    """Names the kernel's boot and the mounted filesystem that holds `path`: while it stays the same, what was written
+    can be read back even if it was never synced. Where the kernel shows its filesystems in sysfs it is the same in
+    every mount namespace, so also for the next container.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}:{_unique_mount_id(path) or os.stat(path).st_dev}"
+    return f"{boot}:{_superblock(path) or _unique_mount_id(path) or os.stat(path).st_dev}"
+
+
+def _superblock(path: str) -> str:
+    """What the kernel's filesystem object behind a path has for a name of its own, or nothing. ext4, XFS and f2fs make
+    a folder in sysfs with each one, and inode numbers there are not given out again.
+    """
+    device = os.stat(path).st_dev
+    try:
+        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        found = {kind: f"/sys/fs/{kind}/{name}" for kind in _IN_SYSFS}
+        return next((f"{kind}-{os.stat(at).st_ino}" for kind, at in found.items() if os.path.isdir(at)), "")
+    except OSError:
+        return ""
 
 
 def _unique_mount_id(path: str) -> int:
