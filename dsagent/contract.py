@@ -99,4 +99,6 @@ EVENT_CACHE_EVICTED = "CacheEvicted"
 EVENT_INSUFFICIENT_STORAGE = "InsufficientStorage"
 EVENT_DIGEST_MISMATCH = "DigestMismatch"
 EVENT_SOURCE_CHANGED = "SourceChanged"
+EVENT_CACHE_FAILED = "CacheFailed"
+EVENT_CACHE_DELAYED = "CacheDelayed"  # early caching was not possible; the pod's own request comes later
 EVENT_NOT_INJECTED = "NotInjected"

@@ -15,10 +15,13 @@ from dsagent.core.ports import Location, Source, Store
 from dsagent.core.space import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dsagent.adapters.agent_address import Access
     from dsagent.adapters.agent_client import AgentVerbs
     from dsagent.adapters.kubernetes.client import ApiCluster
     from dsagent.agent.agent import Agent, Shares
+    from dsagent.core.bound_pods import MountedVersion
     from dsagent.service.node import Meter, Node
     from dsagent.service.settings import Settings
     from dsagent.service.verbs import Verbs
@@ -127,13 +130,20 @@ def local_node(settings: "Settings", meter: "Meter") -> "Node":
     )
 
 
-def local_agent(settings: "Settings", shares: "Shares", throttle: Throttle) -> "Agent":
-    """The agent of a root on this machine; raises UnfitRoot."""
+def local_agent(
+    settings: "Settings",
+    shares: "Shares",
+    throttle: Throttle,
+    mounted: "Callable[[], Sequence[MountedVersion]] | None" = None,
+) -> "Agent":
+    """The agent of a root on this machine; `mounted` as Node has it. Raises UnfitRoot."""
     from dsagent.agent.agent import Agent  # noqa: PLC0415 - workers start without it
     from dsagent.agent.errand import ErrandMeter  # noqa: PLC0415 - likewise
     from dsagent.agent.events import EventLog  # noqa: PLC0415 - likewise
 
     node = replace(local_node(settings, ErrandMeter()), open=Wiring(throttle, keep=False))
+    if mounted is not None:
+        node = replace(node, mounted=mounted)
     return Agent(node, shares, EventLog(), linux.release_memory)
 
 

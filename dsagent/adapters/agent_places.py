@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dsagent.contract import STORAGE_OPTIONS
 from dsagent.core.ports import Location
 
-_KEYS = {
+AWS_KEYS = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
     "AWS_SECRET_ACCESS_KEY": "secret_access_key",
     "AWS_SESSION_TOKEN": "session_token",
@@ -59,7 +59,7 @@ def _s3(options: dict[str, str], location: Location, environ: Mapping[str, str])
             found |= _from_profile(location)
             options = {name: value for name, value in options.items() if name != "profile"}
         else:
-            found |= {name: environ[variable] for variable, name in _KEYS.items() if environ.get(variable)}
+            found |= {name: environ[variable] for variable, name in AWS_KEYS.items() if environ.get(variable)}
     if "endpoint" in options:
         found.pop("endpoint_url", None)
     return found | options

@@ -78,10 +78,12 @@ NOT_FOR_DATA = frozenset(
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of mountinfo."""
+    """A line of mountinfo. `root` is the path in its filesystem; `receives`: mounts made below it elsewhere appear."""
 
     point: str
     kind: str
+    root: str = "/"
+    receives: bool = False
 
 
 def mounts() -> list[Mount]:
@@ -89,9 +91,14 @@ def mounts() -> list[Mount]:
     found = []
     for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-        found.append(Mount(point, after.split(" ")[0]))
+        fields = before.split(" ")
+        receives = any(field.startswith(("shared:", "master:")) for field in fields[6:])
+        found.append(Mount(_unescaped(fields[4]), after.split(" ")[0], _unescaped(fields[3]), receives))
     return found
+
+
+def _unescaped(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("unicode_escape")
 
 
 def mount_of(path: str) -> Mount:

@@ -26,7 +26,7 @@ from dsagent.service import pods
 from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
 from dsagent.service.node import Meter, Node, log
-from dsagent.service.origins import CacheRequest, Origin, resolve
+from dsagent.service.origins import CacheRequest, Origin, PackedOrigin, resolve
 from dsagent.service.recovery import recover
 from dsagent.service.results import CacheResult
 from dsagent.service.space import check_directories, drop_dead
@@ -100,6 +100,12 @@ class Agent:
         """The task; raises NotCached if there is none."""
         with self._lock:
             return self._book.find(task_id).info()
+
+    def spec(self, task_id: str) -> TaskSpec | None:
+        """What a task was asked for, or None if there is none."""
+        with self._lock:
+            task = self._book.tasks.get(task_id)
+            return task.spec if task else None
 
     def tasks(self, state: State | None = None) -> list[TaskInfo]:
         """All tasks, or those in a state."""
@@ -282,7 +288,9 @@ class Agent:
         origin = errand.origin
         if origin is None or not errand.is_recent(FRESH_SECONDS):
             origin = self._list(errand, node)
-        return bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
+        result, taken = bring(node, errand.request, origin, lambda version: (version, hold(node, version, OWNER)))
+        self.counts.carried(result.fetched_bytes, result.seconds, isinstance(origin, PackedOrigin))
+        return result, taken
 
     def _list(self, errand: Errand, node: Node) -> Origin:
         self.counts.listed()

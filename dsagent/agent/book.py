@@ -93,7 +93,7 @@ class Book:
         """Makes the links that dangle until the data are there."""
         with self.linking(tasks) as living:
             for task in living:
-                pods.announce(self._node, task.spec.id, name)
+                pods.announce(self._node, task.spec.id, name, task.spec.waits)
 
     @contextlib.contextmanager
     def linking(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:

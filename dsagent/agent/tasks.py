@@ -46,13 +46,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What was asked for: equal to another that differs in credentials only."""
+    """What was asked for: equal to another that differs in credentials only. `waits`: the pod does not start without
+    its data; it matters until its links are made, and is not written down.
+    """
 
     id: str
     owner: Owner
     wanted: tuple[Wanted, ...]
     keep_seconds: float | None = None
     prefetch: bool = False
+    waits: bool = field(default=True, compare=False)
 
 
 @dataclass

@@ -66,13 +66,15 @@ class DatasetRequest(Model):
 
 class TaskRequest(Model):
     """All datasets of one pod. `keep_seconds`: how long they are kept once they are ready; None: until the task is
-    deleted. A prefetch waits for all who need their data now.
+    deleted. A prefetch waits for all who need their data now. `on_failure`: `source` for a pod that reads its sources
+    itself if need be, so that it can start without the data.
     """
 
     owner: TaskOwner
     datasets: Annotated[Sequence[DatasetRequest], Field(min_length=1, max_length=MAX_DATASETS)]
     keep_seconds: Seconds | None = None
     prefetch: bool = False
+    on_failure: Literal["fail", "source"] = "fail"
 
 
 class PlanRequest(Model):

@@ -1,4 +1,5 @@
-"""Who uses which version. A lease is a file `locks/lease-<version id>.<lease id>`, or a task's link (pods.py).
+"""Who uses which version. A lease is a file `locks/lease-<version id>.<lease id>`, a task's link (pods.py), or a mount
+in a pod.
 
 A lease of a process is alive as long as any process holds a shared flock on its file; the kernel ends that
 when the last of them ends. Any other lease is alive until the time written in it. The file of a dead lease is
@@ -127,6 +128,10 @@ def leases_by_version(node: Node) -> dict[str, list[LeaseInfo]]:
     for path, dataset, version_id in pods.links(node):
         task = path.parent.name
         found.setdefault(version_id, []).append(LeaseInfo(f"pods/{task}", f"task {task}", str(dataset), "", None))
+    for pod, dataset, version_id in node.mounted():
+        infos = found.setdefault(version_id, [])
+        if not {f"pods/{pod}", f"mounts/{pod}"} & {info.id for info in infos}:
+            infos.append(LeaseInfo(f"mounts/{pod}", f"pod {pod}, where it is mounted", str(dataset), "", None))
     return found
 
 

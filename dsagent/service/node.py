@@ -5,7 +5,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Protocol
 
 import xxhash
 
+from dsagent.core.bound_pods import MountedVersion
 from dsagent.core.datasets import DatasetKey, split_reference
 from dsagent.core.errors import NotCached, UsageError, local_error
 from dsagent.core.ports import CachedVersion, Catalog, Clock, DiskSpace, Store
@@ -47,9 +48,15 @@ class Meter(Protocol):
         """The stretch is over."""
 
 
+def _nothing_mounted() -> Sequence[MountedVersion]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Node:
-    """The root and its parts. Folders are made by the first write."""
+    """The root and its parts. Folders are made by the first write. `mounted`: the versions that pods have mounted; who
+    decides does not if it raises.
+    """
 
     root: Path
     catalog: Catalog
@@ -62,6 +69,7 @@ class Node:
     mount_token: Callable[[str], str]
     sync: Callable[[str], None]
     gate: Gate = OpenGate()  # noqa: RUF009 - it has no state
+    mounted: Callable[[], Sequence[MountedVersion]] = _nothing_mounted
 
     @property
     def versions(self) -> Path:

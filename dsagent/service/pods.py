@@ -1,7 +1,7 @@
 """What each task uses: `pods/<task id>/<name>`, relative symlinks into `versions/`. One that leads there is a lease.
 
-For a pod the task's id is its UID, and kubelet mounts `pods/<uid>/<name>` into it. A link dangles until its dataset
-is ready.
+For a pod the task's id is its UID, and kubelet mounts `pods/<uid>/<name>` into it. Until its dataset is ready a link
+dangles, so that kubelet waits, or leads to an empty folder for a pod that goes on without.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from dsagent.core.ports import CachedVersion
 from dsagent.service.node import Node
 
 _NOT_READY = "../not-ready"
+_EMPTY = "../../empty"
 
 
 def links(node: Node) -> Iterator[tuple[Path, DatasetKey, str]]:
@@ -27,13 +28,17 @@ def links(node: Node) -> Iterator[tuple[Path, DatasetKey, str]]:
                     yield path, DatasetKey(parts[0], parts[1]), parts[2]
 
 
-def announce(node: Node, task: str, name: str) -> None:
-    """Makes a task's link, dangling, unless it is there. Raises NotPermitted, InsufficientStorage."""
+def announce(node: Node, task: str, name: str, waits: bool = True) -> None:
+    """Makes a task's link unless it is there: dangling, or to an empty folder for one that does not wait for the data.
+    Raises NotPermitted, InsufficientStorage.
+    """
     folder = node.pods / task
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not waits:
+            (node.root / "empty").mkdir(exist_ok=True, mode=0o555)
         with contextlib.suppress(FileExistsError):
-            os.symlink(_NOT_READY, folder / name)
+            os.symlink(_NOT_READY if waits else _EMPTY, folder / name)
     except OSError as error:
         raise local_error("make", str(folder / name), error) from error
 
@@ -70,7 +75,8 @@ def _point(folder: str, name: str, target: str) -> None:
 
 def linked(node: Node, task: str, name: str) -> bool:
     """Whether a task's link leads to data."""
-    return (node.pods / task / name).is_dir()
+    path = node.pods / task / name
+    return path.is_symlink() and os.readlink(path) != _EMPTY and path.is_dir()
 
 
 def unlink(node: Node, task: str) -> None:
@@ -80,7 +86,10 @@ def unlink(node: Node, task: str) -> None:
         for entry in os.listdir(folder):
             with contextlib.suppress(OSError):  # only the order of eviction depends on it
                 os.utime((folder / entry).resolve(strict=True).parent)
-            (folder / entry).unlink()
+            if (folder / entry).is_symlink():
+                (folder / entry).unlink()
+            else:
+                (folder / entry).rmdir()  # kubelet's, see link
         folder.rmdir()
     except FileNotFoundError:
         pass

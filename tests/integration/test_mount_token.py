@@ -14,7 +14,7 @@ from tests.support.namespaces import mounts
 pytestmark = pytest.mark.needs("root", "loop", "mount", "ext4")
 
 SIZE = 16 << 20
-TOKEN = "import sys; from dsagent.adapters.linux import mount_token; print(mount_token(sys.argv[1]))"
+SAY = "import sys; from dsagent.adapters.linux import mount_token; print(mount_token(sys.argv[1]))"
 
 
 def test_another_mount_of_the_same_filesystem_has_another_token(tmp_path: Path) -> None:
@@ -40,6 +40,6 @@ def test_a_container_that_is_started_anew_has_the_same_token(tmp_path: Path) -> 
         here = mount_token(str(disk))
         for _ in range(2):
             with mounts('mkdir -p "$1" && mount --bind "$2" "$1"', str(tmp_path / "inside"), str(disk)) as inside:
-                command = [*inside, sys.executable, "-c", TOKEN, str(tmp_path / "inside")]
+                command = [*inside, sys.executable, "-c", SAY, str(tmp_path / "inside")]
                 done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
                 assert done.stdout.strip() == here

@@ -35,9 +35,14 @@ class ApiServer(NamedTuple):
     namespace: str
 
 
+def in_pod(environ: Mapping[str, str]) -> bool:
+    """Whether this process runs in a container of a pod."""
+    return bool(environ.get(ENV_HOST))
+
+
 def api_server(environ: Mapping[str, str], kubeconfig: str = "", context: str = "") -> ApiServer:
     """The one of this pod, unless a kubeconfig is given or the variable names one; raises UsageError."""
-    if not (kubeconfig or context or environ.get(ENV_KUBECONFIG)) and environ.get(ENV_HOST):
+    if not (kubeconfig or context or environ.get(ENV_KUBECONFIG)) and in_pod(environ):
         return _of_this_pod(environ)
     return _of_kubeconfig(kubeconfig, context)
 

@@ -25,7 +25,8 @@ class Agent:
         self._path = f"/v1/tasks/{settings.pod.uid}"
         owner = {"namespace": settings.pod.namespace, "name": settings.pod.name, "uid": settings.pod.uid}
         datasets = [wanted.document() for wanted in settings.datasets]
-        self._request = json.dumps({"owner": owner, "datasets": datasets}).encode()
+        request = {"owner": owner, "datasets": datasets, "on_failure": settings.on_failure}
+        self._request = json.dumps(request).encode()
 
     def put(self, left: float) -> Task:
         """Asks for the task: begins it, or finds it. `left`: the seconds until nobody needs the answer any more."""

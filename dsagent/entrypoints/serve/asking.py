@@ -1,16 +1,17 @@
 """What a request may ask for: whose it is, which sources it may name, and how it becomes a task."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from dsagent.agent.tasks import TaskSpec, Wanted
 from dsagent.api.v1 import DatasetRequest, TaskRequest
-from dsagent.core.datasets import check_namespace, check_version, dataset_key
+from dsagent.core.datasets import LOCAL_NAMESPACE, check_namespace, check_version, dataset_key
 from dsagent.core.errors import NotPermitted, UsageError
 from dsagent.core.tasks import Owner
 from dsagent.entrypoints.serve.authentication import IDENTITY
-from dsagent.entrypoints.serve.identity import Identity
+from dsagent.entrypoints.serve.identity import ADMINISTRATOR, Identity
 from dsagent.entrypoints.serve.problems import Unavailable
 from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
@@ -56,14 +57,41 @@ def task_spec(task_id: str, request: TaskRequest, who: Identity, state: State) -
         )
     check_namespace(owner.namespace)
     wanted = tuple(wanted_dataset(one, owner.namespace, who, state) for one in request.datasets)
+    if state.datasets is not None and (before := state.agent.spec(task_id)) is not None:
+        wanted = _as_before(wanted, before.wanted)
     names = [one.request.name for one in wanted if one.request.name]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError("put", f"the task {task_id}", f"it names {', '.join(sorted(twice))} twice")
-    return TaskSpec(task_id, owner, wanted, request.keep_seconds, request.prefetch)
+    waits = request.on_failure != "source"
+    return TaskSpec(task_id, owner, wanted, request.keep_seconds, request.prefetch, waits)
+
+
+def _as_before(wanted: tuple[Wanted, ...], before: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
+    """What a task asks for already, with the newest credentials, if it is the same datasets and versions: its Datasets
+    may have been changed since the pod was bound.
+    """
+
+    def names(all_: tuple[Wanted, ...]) -> list[tuple[str, str | None, str | None]]:
+        return [(one.request.namespace, one.request.name, one.request.version) for one in all_]
+
+    if names(wanted) != names(before):
+        return wanted
+    return tuple(replace(one, request=old.request) for one, old in zip(wanted, before, strict=True))
 
 
 def wanted_dataset(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
     """One dataset of a task in a namespace; raises NotPermitted, UsageError."""
+    if state.datasets is not None and namespace != LOCAL_NAMESPACE:
+        meaning = state.datasets.meaning(dataset, namespace)
+        who = ADMINISTRATOR if meaning.trusted else who
+        return wanted_from(meaning.request, meaning.namespace, who, state)
+    if dataset.cluster:
+        raise UsageError("put", f"the ClusterDataset {dataset.name}", "this agent is in no cluster", "give its source")
+    return wanted_from(dataset, namespace, who, state)
+
+
+def wanted_from(dataset: DatasetRequest, namespace: str, who: Identity, state: State) -> Wanted:
+    """One dataset as it stands there; raises NotPermitted, UsageError."""
     if dataset.name is not None:
         dataset_key(dataset.name, namespace)  # it becomes the name of a link before anything is resolved
     if dataset.version is not None:

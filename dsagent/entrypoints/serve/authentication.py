@@ -1,7 +1,9 @@
 """Who asks is found out first of all: before the rest of a request is read."""
 
 import logging
+from collections.abc import Callable
 
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,6 +16,9 @@ log = logging.getLogger("dsagent")
 
 OPEN = frozenset({"/healthz", "/readyz"})
 IDENTITY = "dsagent.identity"
+AT_ONCE = 16
+
+_limiter = CapacityLimiter(AT_ONCE)
 
 
 class Authentication:
@@ -27,18 +32,28 @@ class Authentication:
         """Passes a request on or refuses it."""
         if scope["type"] == "http" and scope["path"] not in OPEN:
             try:
-                scope[IDENTITY] = _asker(HTTPConnection(scope), self._state)
+                scope[IDENTITY] = await self._asker(HTTPConnection(scope))
             except DsagentError as error:
                 await answer(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
+    async def _asker(self, asking: HTTPConnection) -> Identity:
+        """Who asks; where somebody has to be asked for it, in a thread."""
+        verifier, peers = self._state.verifier, self._state.peers
+        try:
+            return _known(asking, verifier.recall, peers)
+        except Unauthenticated:
+            if "authorization" not in asking.headers:
+                raise
+        return await to_thread.run_sync(_known, asking, verifier.identify, peers, limiter=_limiter)
 
-def _asker(asking: HTTPConnection, state: State) -> Identity:
+
+def _known(asking: HTTPConnection, owner: Callable[[str], Identity | None], peers: frozenset[int]) -> Identity:
     """Who asks; raises Unauthenticated, and Unavailable if that cannot be told now."""
     client = asking.client.host if asking.client else ""
     try:
-        identity = identify(asking.headers.get("authorization"), client, state.verifier, state.peers)
+        identity = identify(asking.headers.get("authorization"), client, owner, peers)
     except NotPermitted as error:
         raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
     except UsageError as error:

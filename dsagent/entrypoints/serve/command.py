@@ -17,19 +17,23 @@ from pathlib import Path
 
 import uvloop
 
+from dsagent.adapters.kubelet import Kubelet
+from dsagent.adapters.kubernetes.config import in_pod
 from dsagent.adapters.throttle import Throttle
 from dsagent.agent.agent import Agent, Shares
 from dsagent.core.errors import InUse, local_error
 from dsagent.entrypoints.serve.app import make_app
 from dsagent.entrypoints.serve.hub import Hub
-from dsagent.entrypoints.serve.identity import NoTokens, TokenFile
+from dsagent.entrypoints.serve.identity import AnyOf, NoTokens, TokenFile, Verifier
+from dsagent.entrypoints.serve.kubernetes.presence import Presence
+from dsagent.entrypoints.serve.kubernetes.tokens import TokenReviews
 from dsagent.entrypoints.serve.logs import log_to_stderr
 from dsagent.entrypoints.serve.server import run, servers
 from dsagent.entrypoints.serve.settings import AgentSettings
 from dsagent.entrypoints.serve.sources import allowed
 from dsagent.entrypoints.serve.state import State
 from dsagent.service.settings import Settings
-from dsagent.wiring import local_agent
+from dsagent.wiring import local_agent, open_cluster
 
 log = logging.getLogger("dsagent")
 
@@ -48,29 +52,41 @@ def serve(settings: AgentSettings) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     throttle = Throttle()
     throttle.rate = settings.bandwidth
-    verifier = TokenFile(settings.tokens) if settings.tokens else NoTokens()
+    verifier: Verifier = TokenFile(settings.tokens) if settings.tokens else NoTokens()
     base = Settings(settings.root, settings.capacity, settings.keep_free, settings.workers)
-    agent = local_agent(base, Shares(settings.slots, settings.tasks), throttle)
+    kubelet = Kubelet(settings.kubelet_root, in_pod(os.environ)) if settings.kubernetes else None
+    shares = Shares(settings.slots, settings.tasks)
+    agent = local_agent(base, shares, throttle, kubelet.mounted if kubelet else None)
     peers = frozenset({0, *settings.peers})
     state = State(agent, throttle, Hub(agent.events), verifier, peers, allowed(settings.sources))
+    presence = None
+    if kubelet is not None and settings.node is not None:
+        cluster = open_cluster("dsagent-agent")
+        state.verifier = AnyOf(verifier, TokenReviews(cluster, settings.node, settings.administrator or ""))
+        presence = Presence(cluster, settings.node, kubelet, state)
     with _holding(settings):
+        if presence is not None:
+            presence.prepare()
         listening = servers(make_app(state), settings)
         try:
+            begin, end = partial(_begin, state, presence), partial(_end, state, presence, settings.drain)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(run(listening, partial(_begin, state), partial(_end, state, settings.drain)))
+                runner.run(run(listening, begin, end))
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(settings.socket)
 
 
-def _begin(state: State) -> None:
+def _begin(state: State, presence: Presence | None) -> None:
     state.hub.start()
-    threading.Thread(target=_recover, args=(state.agent,), name="recover", daemon=True).start()
+    threading.Thread(target=_recover, args=(state.agent, presence), name="recover", daemon=True).start()
 
 
-def _recover(agent: Agent) -> None:
+def _recover(agent: Agent, presence: Presence | None) -> None:
     try:
         agent.start()
+        if presence is not None:
+            presence.start()
         _collect_rarely()
         log.info("ready: %d tasks", len(agent.tasks()))
     except Exception:
@@ -88,10 +104,12 @@ def _collect_rarely() -> None:
     gc.set_threshold(young, middle, FULL_COLLECTION_AFTER)
 
 
-async def _end(state: State, seconds: float) -> None:
+async def _end(state: State, presence: Presence | None, seconds: float) -> None:
     log.info("draining for up to %g s", seconds)
     state.draining = True
     state.hub.close()
+    if presence is not None:
+        await asyncio.to_thread(presence.stop)
     await asyncio.to_thread(state.agent.close, seconds)
 
 

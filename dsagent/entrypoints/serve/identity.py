@@ -7,7 +7,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -36,8 +36,11 @@ ADMINISTRATOR = Identity("administrator")
 class Verifier(Protocol):
     """Knows tokens."""
 
+    def recall(self, token: str) -> Identity | None:
+        """Whose token it is if that is known at once, else None."""
+
     def identify(self, token: str) -> Identity | None:
-        """Whose token it is, or None if it is nobody's."""
+        """Whose token it is, or None if it is nobody's; somebody may have to be asked."""
 
 
 class TokenFile:
@@ -52,12 +55,14 @@ class TokenFile:
         self._identities: dict[bytes, Identity] = {}
         self._refresh()
 
-    def identify(self, token: str) -> Identity | None:
-        """See Verifier.identify."""
+    def recall(self, token: str) -> Identity | None:
+        """See Verifier.recall."""
         with self._lock:
             self._refresh()
             # Looked up by digest: how long it takes tells nothing of how much of a token is right.
-            return self._identities.get(_digest(token))
+            return self._identities.get(token_digest(token))
+
+    identify = recall
 
     def _refresh(self) -> None:
         try:
@@ -70,7 +75,8 @@ class TokenFile:
             raise UsageError("read", f"the tokens in {self._path}", error.strerror or str(error)) from error
 
 
-def _digest(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
+    """By what a token is remembered."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -84,7 +90,7 @@ def _parse(path: Path) -> dict[bytes, Identity]:
             role, token = entry["role"], str(entry["token"])
             if role not in ("pod", "administrator") or not token:
                 raise ValueError
-            found[_digest(token)] = _pod(entry) if role == "pod" else ADMINISTRATOR
+            found[token_digest(token)] = _pod(entry) if role == "pod" else ADMINISTRATOR
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, UsageError):
         # The cause may quote a token.
         raise UsageError(
@@ -106,10 +112,27 @@ def _pod(entry: Mapping[str, object]) -> Identity:
 class NoTokens:
     """Knows none."""
 
-    def identify(self, token: str) -> Identity | None:
-        """See Verifier.identify."""
+    def recall(self, token: str) -> Identity | None:
+        """See Verifier.recall."""
         del token
         return None
+
+    identify = recall
+
+
+class AnyOf:
+    """Knows the tokens that one of two verifiers knows."""
+
+    def __init__(self, first: Verifier, second: Verifier) -> None:
+        self._both = (first, second)
+
+    def recall(self, token: str) -> Identity | None:
+        """See Verifier.recall."""
+        return next((found for one in self._both if (found := one.recall(token))), None)
+
+    def identify(self, token: str) -> Identity | None:
+        """See Verifier.identify."""
+        return next((found for one in self._both if (found := one.identify(token))), None)
 
 
 PEER = "peer:"
@@ -148,11 +171,13 @@ def _is_gone(connection: socket.socket) -> bool:
         os.close(fd)
 
 
-def identify(authorization: str | None, client: str, verifier: Verifier, peers: frozenset[int]) -> Identity | None:
-    """Who asks, or None; raises NotPermitted for a token that is not known, whoever sends it."""
+def identify(
+    authorization: str | None, client: str, owner: Callable[[str], Identity | None], peers: frozenset[int]
+) -> Identity | None:
+    """Who asks, or None; raises NotPermitted for a token whose `owner` is not known, whoever sends it."""
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
-        identity = verifier.identify(token.strip()) if scheme.lower() == "bearer" else None
+        identity = owner(token.strip()) if scheme.lower() == "bearer" else None
         if identity is None:
             raise NotPermitted("ask", "the agent", "the token is not known", "check DSAGENT_TOKEN_FILE")
         return identity

@@ -11,9 +11,12 @@ from dsagent.service.settings import default_root
 from dsagent.wiring import default_workers
 
 DEFAULT_SOCKET = "/run/dsagent/agent.sock"
+DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
 FLAG_OF_FILE = "--config"
 FILES_A_WORKER = 40
 BYTES_A_WORKER = 128 << 20
+
+_SWITCHES = {"True": "on", "False": "off"}  # what YAML makes of these words
 
 
 class AgentSettings(NamedTuple):
@@ -37,6 +40,10 @@ class AgentSettings(NamedTuple):
     open_files: int
     memory: int
     drain: float
+    kubernetes: bool
+    node: str | None
+    kubelet_root: str
+    administrator: str | None
     log_format: str
     origins: Mapping[str, str]
 
@@ -81,6 +88,12 @@ def _format(text: str) -> str:
     return text
 
 
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise UsageError("use", text, "it is neither on nor off")
+    return text == "on"
+
+
 def _root(text: str) -> Path:
     return Path(os.path.abspath(text))
 
@@ -123,6 +136,20 @@ FIELDS: Mapping[str, Field] = {
     "drain": Field(
         parse_duration, 20.0, "DURATION that flights go on after SIGTERM [default: 20s, as kubelet kills after 30]."
     ),
+    "kubernetes": Field(_switch, False, "on: follow this node's pods and the cluster's Datasets [default: off]."),
+    "node": Field(str, None, "This node's name in Kubernetes; with --kubernetes on it is needed."),
+    "kubelet_root": Field(
+        os.path.abspath,
+        DEFAULT_KUBELET_ROOT,
+        "Kubelet's folder, whose mounts say what pods still use; in a container at the same path, with "
+        f"mountPropagation HostToContainer [default: {DEFAULT_KUBELET_ROOT}].",
+    ),
+    "administrator": Field(
+        str,
+        None,
+        "NAMESPACE:NAME of the service account whose tokens for this node administrate [default: none; others can "
+        "be in --tokens].",
+    ),
     "log_format": Field(_format, "json", "json or text [default: json]."),
 }
 
@@ -144,6 +171,8 @@ def load_agent_settings(flags: Mapping[str, str | None], environ: Mapping[str, s
     values["workers"] = values["workers"] or default_workers()
     if values["tcp"] and not (values["tls_cert"] and values["tls_key"]):
         raise UsageError("use", f"tcp {values['tcp']}", "TLS is missing", "give --tls-cert and --tls-key as well")
+    if values["kubernetes"] and not values["node"]:
+        raise UsageError("use", "kubernetes on", "the node's name is missing", "give --node as well")
     return AgentSettings(**values, origins=origins)
 
 
@@ -181,6 +210,6 @@ def _read(file: str) -> dict[str, str]:
     if not isinstance(document, dict):
         raise UsageError("read", f"{FLAG_OF_FILE} {file}", "it is no mapping of settings")
     return {
-        str(name): ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        str(name): ",".join(map(str, value)) if isinstance(value, list) else _SWITCHES.get(str(value), str(value))
         for name, value in document.items()
     }

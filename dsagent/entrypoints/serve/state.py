@@ -1,6 +1,7 @@
 """What the parts of the app share."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from prometheus_client import CollectorRegistry
@@ -12,10 +13,13 @@ from dsagent.entrypoints.serve.hub import Hub
 from dsagent.entrypoints.serve.identity import Verifier
 from dsagent.entrypoints.serve.sources import Allowed
 
+if TYPE_CHECKING:
+    from dsagent.entrypoints.serve.kubernetes.datasets import Datasets
+
 
 @dataclass
 class State:
-    """The agent, who may ask it, and for what."""
+    """The agent, who may ask it, and for what. `datasets`: those of its cluster, if it is in one."""
 
     agent: Agent
     throttle: Throttle
@@ -26,6 +30,7 @@ class State:
     handovers: Handovers = field(default_factory=Handovers)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     draining: bool = False
+    datasets: "Datasets | None" = None
 
 
 def state_of(request: Request) -> State:
