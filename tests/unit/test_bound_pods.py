@@ -15,7 +15,7 @@ DATA = "/versions/research/imagenet/0123456789abcdef/data"
 
 
 def pod(**wait: str) -> dict[str, Any]:
-    env = [{"name": name, "value": value} for name, value in wait.items()]
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in wait.items()]
     env.append({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
     return {
         "metadata": {
