@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, cast
 
 import pytest
 
-from dsagent.core.cluster import NAMESPACES, PODS, SECRETS, Change, Cluster, Listing, Scope
+from dsagent.core.cluster import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS, Change, Cluster, Listing, Scope
 from dsagent.core.errors import HistoryGone, NoSuchObject, ObjectConflict
 
 NAMESPACE = "contract"
@@ -52,8 +52,11 @@ class ClusterContract:
     @pytest.fixture(autouse=True)
     def _namespace(self, cluster: Cluster) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         try:
             cluster.create(NAMESPACES, body)
+            with suppress(ObjectConflict):  # a controller makes it, if there is one
+                cluster.create(SERVICE_ACCOUNTS, account, NAMESPACE)
         except ObjectConflict:
             for resource in (PODS, SECRETS):
                 for found in cluster.listing(resource, Scope(NAMESPACE)).items:

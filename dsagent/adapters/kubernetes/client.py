@@ -55,6 +55,17 @@ class ApiCluster:
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
+    def __del__(self) -> None:
+        """Whoever drops it leaves no connection open."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections that are kept; the next request opens another."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See Cluster.get."""
         return self._object("GET", path(resource, namespace, name))
@@ -233,7 +244,7 @@ class ApiCluster:
         message = _message(data) or f"it answered with status {status}"
         if status in _LATER:
             return ClusterUnreachable("ask", self._subject, message, "ask again later")
-        return _REFUSALS.get(status, ClusterRefused)(method.lower(), f"{self._subject}{where}", message)
+        return _REFUSALS.get(status, ClusterRefused)(method.lower(), f"{where} of {self._subject}", message)
 
 
 class _Connection(http.client.HTTPSConnection):
