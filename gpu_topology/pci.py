@@ -66,7 +66,7 @@ def _nics(sysfs: Sysfs, network: Mapping[str, PciFunction], subnets: Mapping[str
     virtual: dict[str, list[PciFunction]] = {}
     for function in network.values():
         physical = (sysfs.target(f"{function.folder}/physfn") or "").rpartition("/")[2]
-        if physical in network and physical != function.pci:
+        if physical in network:
             virtual.setdefault(physical, []).append(function)
     owned = {vf.pci for vfs in virtual.values() for vf in vfs}
     return tuple(

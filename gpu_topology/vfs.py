@@ -1,5 +1,6 @@
 """As many virtual functions on each RoCE card as it has GPUs near it: what that takes, and doing it."""
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,12 +63,12 @@ def apply_plan(plan: Plan, sysfs_root: Path) -> None:
             os.write(descriptor, str(len(plan.gpus)).encode())
         finally:
             os.close(descriptor)
-        made = file.read_text(encoding="ascii").strip()
-    except PermissionError as error:
-        hint = "run it as root, where sysfs is mounted for writing"
-        raise NotPermitted(action, subject, error.strerror or str(error), hint) from error
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "strerror", None) or str(error)
+        made = file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        cause = error.strerror or str(error)
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            hint = "run it as root, where sysfs is mounted for writing"
+            raise NotPermitted(action, subject, cause, hint) from error
         hint = "the kernel's log (dmesg) says why; the card needs its driver, memory space for BARs and the IOMMU"
         raise TopologyError(action, subject, cause, hint) from error
     if made != str(len(plan.gpus)):

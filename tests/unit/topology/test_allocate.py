@@ -98,6 +98,17 @@ def test_pack_keeps_the_quad_whole_for_a_later_job() -> None:
     assert allocate(gpus, [], 4, Policy.PACK, table) == ("0", "1", "2", "3")
 
 
+@pytest.mark.parametrize("policy", Policy)
+def test_of_equals_the_first_are_taken(policy: Policy) -> None:
+    assert allocate(tuple("4032"), ["3"], 3, policy, pairs_of(5, [10])) == ("4", "0", "3")
+
+
+def test_what_greed_and_exchanges_miss_is_found() -> None:
+    """From any one GPU the best next ones, bettered by single exchanges, end at 610."""
+    pairs = pairs_of(6, [20, 50, 10, 20, 250, 150, 250, 20, 50, 20, 20, 50, 150, 50, 20])
+    assert score(allocate(tuple(pairs), [], 4, Policy.BEST_LINK, pairs), pairs) == 630
+
+
 def test_a_rail_outweighs_any_link() -> None:
     pairs = {one: {other: 1850 for other in "0123" if other != one} for one in "0123"}
     rails = {"0": "a", "1": "b", "2": "b", "3": ""}

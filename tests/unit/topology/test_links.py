@@ -22,6 +22,7 @@ def gpu(number: int, *bridges: str, node: int = 0, **more: object) -> Gpu:
         (gpu(0, HOST, *SWITCH, "02:00.0"), gpu(1, HOST, *SWITCH, "02:01.0"), Relation.PIX),
         (gpu(0, HOST, *SWITCH, "02:00.0"), gpu(1, HOST, *SWITCH, "02:00.0"), Relation.PIX),  # two functions of a card
         (gpu(0, HOST, *SWITCH, "02:00.0", "03:00.0", "04:00.0"), gpu(1, HOST, *SWITCH, "02:01.0"), Relation.PXB),
+        (gpu(0, HOST, *SWITCH, "02:00.0", "03:00.0"), gpu(1, HOST, *SWITCH, "02:01.0"), Relation.PXB),
         (gpu(0, HOST, "00:01.0"), gpu(1, HOST, "00:02.0"), Relation.PHB),
         (gpu(0, HOST), gpu(1, HOST), Relation.PHB),  # what a virtual machine shows
         (gpu(0, HOST, "00:01.0"), gpu(1, "pci0000:40", "40:01.0"), Relation.NODE),

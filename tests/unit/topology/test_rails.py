@@ -137,6 +137,21 @@ def test_a_card_that_drops_out_takes_its_devices_and_nobody_elses() -> None:
     assert ids(new.rails)["dsagent.io/gpu-roce1"][0] == "gpu0/mlx5_4"  # nothing is bound: the next GPU is the first
 
 
+def test_a_new_gpu_gets_a_function_that_nobody_ever_had() -> None:
+    card = nic(1, "10.1.0.0/24", vfs=3)
+    found = machine(3, card)
+    bound = NodeFile(pairs={found.gpus[2].pci: card.vfs[0].pci, "0000:ff:00.0": card.vfs[1].pci})
+    assert ids(rails_of(found, bound)) == {"x.io/r1": ["gpu0/vf1.2", "gpu2/vf1.0"]}  # one is a GPU's that is away
+
+
+def test_a_new_gpu_gets_an_index_that_nobody_ever_had() -> None:
+    assert bind_indices({"0000:10:00.0": 7}, ["0000:05:00.0", "0000:02:00.0"]) == {
+        "0000:10:00.0": 7,
+        "0000:02:00.0": 8,
+        "0000:05:00.0": 9,
+    }
+
+
 def test_a_rail_whose_link_goes_down_keeps_its_devices_for_the_health_check() -> None:
     made = machine(2, nic(1, "10.1.0.0/24", vfs=2))
     pairs = pair(near_gpus(made, all_links(made), {}), made.nics, {})
