@@ -11,6 +11,10 @@ from dsagent.core.errors import DsagentError
 
 def main() -> int:
     """Runs dsagent on the process's arguments; returns its exit code."""
+    if sys.argv[1:2] in (["webhook"], ["controller"]):
+        from dsagent.entrypoints.control import run_part  # noqa: PLC0415 - other packages than the agent's
+
+        return run_part(sys.argv[1], sys.argv[2:])
     try:
         from dsagent.entrypoints.serve.command import serve  # noqa: PLC0415 - needs the extra
         from dsagent.entrypoints.serve.settings import FIELDS, FLAG_OF_FILE, load_agent_settings  # noqa: PLC0415
@@ -22,9 +26,12 @@ def main() -> int:
         return ExitCode.USAGE
     parser = argparse.ArgumentParser("dsagent", description="The agent, one a node.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"dsagent {__version__}")
-    verb = parser.add_subparsers(dest="verb", required=True).add_parser(
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser(
         "serve", help="serve tasks until SIGTERM", description="Each flag is a variable DSAGENT_<NAME> as well."
     )
+    verbs.add_parser("webhook", help="give annotated pods of a cluster their datasets")
+    verbs.add_parser("controller", help="look after the Datasets of a cluster")
     verb.add_argument(FLAG_OF_FILE, metavar="FILE", help="YAML file with settings by these names.")
     verb.add_argument("--print-config", action="store_true", help="Say the settings and where each is from, and end.")
     for name, field in FIELDS.items():

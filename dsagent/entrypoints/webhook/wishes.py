@@ -46,8 +46,9 @@ def parse_wishes(annotations: Mapping[str, str]) -> Wishes | None:
         return None
     for key in ours:
         if key not in _KNOWN:
-            near = difflib.get_close_matches(key, _KNOWN, n=1)
-            raise Refusal(f"there is no annotation {key}; {f'did you mean {near[0]}?' if near else _list(_KNOWN)}")
+            near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.85)  # all of them begin alike
+            known = f"did you mean {near[0]}?" if near else f"there are {_list(_KNOWN)}"
+            raise Refusal(f"there is no annotation {key}; {known}")
     if ANNOTATION_DATASETS not in ours:
         raise Refusal(f"{_list(ours)} without {ANNOTATION_DATASETS}; name the datasets, for example imagenet, coco")
     if not _DURATION.match(ours.get(ANNOTATION_TIMEOUT, "1h")):

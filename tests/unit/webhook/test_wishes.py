@@ -27,7 +27,7 @@ def test_all_that_can_be_said() -> None:
     ("annotations", "said"),
     [
         ({"dsagent.io/dataset": "coco"}, "no annotation dsagent.io/dataset; did you mean dsagent.io/datasets"),
-        ({"dsagent.io/a": "1"}, "no annotation dsagent.io/a; dsagent.io/datasets, dsagent.io/mode"),
+        ({"dsagent.io/a": "1"}, "no annotation dsagent.io/a; there are dsagent.io/datasets, dsagent.io/mode"),
         ({"dsagent.io/mode": "local"}, "dsagent.io/mode without dsagent.io/datasets"),
         (
             {"dsagent.io/datasets": "a", "dsagent.io/mode": "remote"},

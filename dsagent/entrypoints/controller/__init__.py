@@ -1,0 +1,1 @@
+"""The controller: what of the cluster's work no single agent can do."""
