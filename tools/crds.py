@@ -10,6 +10,8 @@ import yaml
 from dsagent.api.v1alpha1.dataset import CLUSTER_DATASET, DATASET, ClusterDataset, Dataset
 from dsagent.api.v1alpha1.meta import Column, Kind, KubeModel
 from dsagent.api.v1alpha1.node_dataset_cache import NODE_DATASET_CACHE, NodeDatasetCache
+from dsagent.api.v1alpha1.node_topology import NODE_TOPOLOGY, NodeTopology
+from dsagent.api.v1alpha1.rail_decision import RAIL_DECISION, RailDecision
 from dsagent.contract import API_GROUP, API_VERSION
 
 FOLDER = Path(__file__).parent.parent / "charts" / "dsagent" / "templates" / "crds"
@@ -18,6 +20,8 @@ MODELS: Mapping[Kind, type[KubeModel]] = {
     DATASET: Dataset,
     CLUSTER_DATASET: ClusterDataset,
     NODE_DATASET_CACHE: NodeDatasetCache,
+    NODE_TOPOLOGY: NodeTopology,
+    RAIL_DECISION: RailDecision,
 }
 
 _TYPE_META = {

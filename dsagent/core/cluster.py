@@ -43,6 +43,8 @@ GROUP = "dsagent.io"
 DATASETS = Resource(GROUP, "v1alpha1", "datasets", "Dataset")
 CLUSTER_DATASETS = Resource(GROUP, "v1alpha1", "clusterdatasets", "ClusterDataset", namespaced=False)
 NODE_DATASET_CACHES = Resource(GROUP, "v1alpha1", "nodedatasetcaches", "NodeDatasetCache", namespaced=False)
+NODE_TOPOLOGIES = Resource(GROUP, "v1alpha1", "nodetopologies", "NodeTopology", namespaced=False)
+RAIL_DECISIONS = Resource(GROUP, "v1alpha1", "raildecisions", "RailDecision")
 
 
 class Scope(NamedTuple):
