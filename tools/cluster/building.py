@@ -60,7 +60,6 @@ def build_programs() -> None:
         if not program(name).exists():
             print(f"building {name} {KUBERNETES}", flush=True)
             _build(name)
-    helm()
 
 
 def program(name: str) -> Path:

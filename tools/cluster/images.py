@@ -135,7 +135,12 @@ def _make_base() -> None:
 def _build_pause(archive: Path) -> None:
     """The image that holds a pod's namespaces: busybox, waiting."""
     container = _buildah("from", "scratch").stdout.strip()
-    _buildah("copy", container, "/bin/busybox", "/bin/busybox")
+    with tempfile.TemporaryDirectory(prefix="dsagent-pause-") as folder:
+        shutil.copy2("/bin/busybox", folder)
+        for applet in subprocess.run(["busybox", "--list"], check=True, capture_output=True, text=True).stdout.split():
+            if applet != "busybox":
+                Path(folder, applet).symlink_to("busybox")
+        _buildah("copy", container, folder, "/bin")
     _buildah("config", '--entrypoint=["/bin/busybox", "sleep", "2147483647"]', container)
     _buildah("commit", "--rm", container, f"docker-archive:{archive}:{PAUSE}")
 

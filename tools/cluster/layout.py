@@ -67,6 +67,11 @@ class Cluster:
         return self.directory / "log"
 
     @property
+    def sources(self) -> Path:
+        """A folder that all nodes see at this path, as if it were mounted from a file server."""
+        return self.directory / "sources"
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's."""
         return self.directory / "admin.conf"

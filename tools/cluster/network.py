@@ -33,8 +33,13 @@ def remove_bridge() -> None:
 
 def connect(node: Node, room: Room, others: list[Node]) -> None:
     """Lay a cable from the node's room to the bridge; `others` are the nodes whose pods it has to reach."""
-    if room.run("ip", "link", "show", "eth0", check=False).returncode == 0:
-        return
+    if room.run("ip", "link", "show", "eth0", check=False).returncode:
+        _lay_cable(node, room)
+    for other in others:
+        room.run("ip", "route", "replace", other.pods, "via", other.address)
+
+
+def _lay_cable(node: Node, room: Room) -> None:
     _must("link", "add", node.link, "type", "veth", "peer", "name", "eth0", "netns", str(room.pid))
     _must("link", "set", node.link, "master", BRIDGE, "up")
     _must("route", "replace", node.pods, "via", node.address)
@@ -42,8 +47,6 @@ def connect(node: Node, room: Room, others: list[Node]) -> None:
     room.run("ip", "link", "set", "lo", "up")
     room.run("ip", "link", "set", "eth0", "up")
     room.run("ip", "route", "add", "default", "via", API_ADDRESS)
-    for other in others:
-        room.run("ip", "route", "replace", other.pods, "via", other.address)
     room.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 
 

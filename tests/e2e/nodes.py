@@ -1,0 +1,79 @@
+"""The nodes from within: their agents, and what befalls nodes."""
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.kube import Namespace
+from tools.cluster.chart import NAMESPACE
+from tools.cluster.containerd import restart_containerd
+from tools.cluster.layout import Cluster
+from tools.cluster.node import node_room, restart_kubelet
+from tools.cluster.rooms import Room, wait_until
+
+ROOT = "/var/lib/dsagent"
+_AGENT = "dsagent serve"
+
+
+@dataclass(frozen=True)
+class NodeInside:
+    """A node as its administrator sees it."""
+
+    cluster: Cluster
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"node{self.number}"
+
+    @property
+    def room(self) -> Room:
+        return node_room(self.cluster, self.cluster.node(self.number))
+
+    @property
+    def disk(self) -> Path:
+        """The cache's root, as the machine sees it."""
+        return self.room.directory / ROOT.lstrip("/")
+
+    def agent(self) -> str:
+        """The name of the agent's pod."""
+        system = Namespace(self.cluster, NAMESPACE)
+        found = [
+            pod["metadata"]["name"]
+            for pod in system.all("pods")
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "agent"
+            and pod["spec"].get("nodeName") == self.name
+        ]
+        assert len(found) == 1, found
+        return str(found[0])
+
+    def dsctl(self, *arguments: str) -> Any:
+        """What dsctl says in the agent's container, as a document."""
+        system = Namespace(self.cluster, NAMESPACE)
+        return json.loads(system.exec(self.agent(), "dsctl", "--output=json", *arguments))
+
+    def cached(self) -> dict[str, Any]:
+        """The versions that the node's NodeDatasetCache lists, by namespace/name; the last one of each name."""
+        found = Namespace(self.cluster, NAMESPACE).get("nodedatasetcache", self.name)
+        versions = found.get("status", {}).get("versions", [])
+        return {f"{version['namespace']}/{version['name']}": version for version in versions}
+
+    def agent_pids(self) -> list[int]:
+        """The agent's processes, as the node numbers them."""
+        return [int(pid) for pid in self.room.run("pgrep", "--full", _AGENT, check=False).stdout.split()]
+
+    def kill_agent(self) -> None:
+        """Kill the agent as the kernel does when memory is short; kubelet starts it anew."""
+        before = self.agent_pids()
+        assert before
+        for pid in before:
+            self.room.run("kill", f"-{int(signal.SIGKILL)}", str(pid), check=False)
+        wait_until(lambda: not set(before) & set(self.agent_pids()), "the agent to die", 30)
+
+    def restart_kubelet(self) -> None:
+        restart_kubelet(self.cluster, self.cluster.node(self.number))
+
+    def restart_containerd(self) -> None:
+        restart_containerd(self.room)
