@@ -6,6 +6,7 @@ the node's own network namespace and vanish with it, as does the bridge's end.
 
 import ipaddress
 import subprocess
+from collections.abc import Sequence
 
 from tools.cluster.layout import API_ADDRESS, BRIDGE, PODS, ClusterError, Node
 from tools.cluster.rooms import Room
@@ -26,12 +27,16 @@ def make_bridge() -> None:
     _must("link", "set", BRIDGE, "up")
 
 
-def remove_bridge() -> None:
-    """Remove the bridge and with it its address and the routes to the nodes' pods."""
-    _ip("link", "delete", BRIDGE)
+def remove_bridge(nodes: Sequence[Node]) -> None:
+    """Remove the bridge and with it its address and the routes to the nodes' pods, and the cables to these nodes.
+
+    A cable goes with its node, but the kernel may take its time.
+    """
+    for link in (*(node.link for node in nodes), BRIDGE):
+        _ip("link", "delete", link)
 
 
-def connect(node: Node, room: Room, others: list[Node]) -> None:
+def connect(node: Node, room: Room, others: Sequence[Node]) -> None:
     """Lay a cable from the node's room to the bridge; `others` are the nodes whose pods it has to reach."""
     if room.run("ip", "link", "show", "eth0", check=False).returncode:
         _lay_cable(node, room)

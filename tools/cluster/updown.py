@@ -40,9 +40,10 @@ def up(cluster: Cluster, nodes: int, store: Path, options: NodeOptions) -> None:
 
 def down(cluster: Cluster) -> None:
     """Remove all that `up` has made, however far it came."""
-    for room in (*(node_room(cluster, node) for node in cluster.nodes), control_room(cluster)):
+    nodes = cluster.nodes
+    for room in (*(node_room(cluster, node) for node in nodes), control_room(cluster)):
         close_room(room)
     cgroups.remove()
-    remove_bridge()
+    remove_bridge(nodes)
     if cluster.directory.exists():
         shutil.rmtree(cluster.directory)
