@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 
 pytestmark = pytest.mark.needs("root", "mount", "ip")
 

@@ -13,7 +13,7 @@ from gpu_topology.links import scores
 from gpu_topology.recording import load_recording
 from gpu_topology.sysfs import Directory
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 from tools.bench.setting import MEMORY, Setting, command
 from tools.bench.timing import Contender, Result, median, race
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_topology.command import main
 from gpu_topology.node_file import NodeFile, save_node_file
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 
 PATENT = f"--from={MACHINES / 'roce-2socket'}"
 PAPER = f"--from={MACHINES / 'paper-4gpu'}"

@@ -14,7 +14,7 @@ from gpu_topology.network import live_subnets, read_port
 from gpu_topology.recording import load_recording
 from gpu_topology.sysfs import Recorded
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import tree_of
+from tests.machines.trees import tree_of
 
 CARD = "devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:04.0/0000:1d:00.0"
 PORT = f"{CARD}/infiniband/mlx5_0/ports/1"

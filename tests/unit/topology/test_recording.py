@@ -12,7 +12,7 @@ from gpu_topology.nvml import GpuFacts
 from gpu_topology.recording import FILE, load_recording, start_recording, without_addresses, write_recording
 from gpu_topology.sysfs import Directory
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 
 NAMES = sorted(path.parent.name for path in MACHINES.glob(f"*/{FILE}"))
 

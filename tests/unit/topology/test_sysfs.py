@@ -17,7 +17,7 @@ from gpu_topology.sysfs import LINK, Directory, Recorded, cpu_list, number, reso
 from gpu_topology.text import ranges, show_wide
 from gpu_topology.tree import show_tree
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 
 SEEN = load_recording(MACHINES / "roce-2socket")
 

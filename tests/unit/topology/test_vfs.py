@@ -12,7 +12,7 @@ from gpu_topology.recording import Inputs, load_recording
 from gpu_topology.sysfs import Directory
 from gpu_topology.vfs import Plan, apply_plan, plan_vfs
 from tests.machines.build import MACHINES
-from tests.unit.topology.trees import put, tree_of
+from tests.machines.trees import put, tree_of
 
 CARD = "bus/pci/devices/0000:1d:00.0"
 
