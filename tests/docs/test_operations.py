@@ -91,7 +91,7 @@ def test_the_unit_starts_an_agent_with_flags_that_there_are_and_waits_for_its_dr
     service = unit()["Service"]
     program, verb, *flags = service["ExecStart"].split()
     assert (Path(program).name, verb) == ("dsagent", "serve")
-    shown = subprocess.run([*SERVE, "--help"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run([*SERVE, "serve", "--help"], check=True, capture_output=True, text=True).stdout
     for flag in flags[::2]:
         assert flag in shown
     settings = load_agent_settings(dict.fromkeys(FIELDS), {}, None)

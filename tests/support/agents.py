@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support import prefork
 from tests.support.command import HANG_SECONDS, REPOSITORY
 
-SERVE = [sys.executable, "-P", "-m", "dsagent.entrypoints.serve", "serve"]
+SERVE = [sys.executable, "-P", "-m", "dsagent.entrypoints.serve"]
+Process = subprocess.Popen[bytes] | prefork.Forked
 
 
 @dataclass
@@ -41,7 +43,7 @@ class AgentProcess:
     flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
-    process: "subprocess.Popen[bytes] | None" = None
+    process: Process | None = None
 
     @property
     def socket(self) -> Path:
@@ -58,23 +60,27 @@ class AgentProcess:
         """All that it said on standard error, over all its starts."""
         return self.root.parent / f"{self.root.name}.log"
 
-    def command(self) -> list[str]:
-        """The whole command line."""
-        return [*self.prefix, *SERVE, "--root", str(self.root), "--socket", str(self.socket), *self.flags]
+    def arguments(self) -> list[str]:
+        """What the program is given."""
+        return ["serve", "--root", str(self.root), "--socket", str(self.socket), *self.flags]
 
-    def launch(self) -> "subprocess.Popen[bytes]":
+    def launch(self) -> Process:
         """Starts it, and does not wait."""
         assert self.process is None
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DSAGENT_")}
+        variables = {**kept, "PYTHONPATH": str(REPOSITORY), **self.environment}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command(),
-                env={**kept, "PYTHONPATH": str(REPOSITORY), **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            if prefork.possible(self.environment, self.prefix):
+                self.process = prefork.Forked("dsagent", self.arguments(), variables, [log.fileno()] * 2)
+            else:
+                self.process = subprocess.Popen(
+                    [*self.prefix, *SERVE, *self.arguments()],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
         return self.process
 
     def start(self) -> "AgentProcess":
@@ -127,7 +133,7 @@ class AgentProcess:
             self.process.wait(timeout=HANG_SECONDS)
             self.process = None
 
-    def _running(self) -> "subprocess.Popen[bytes]":
+    def _running(self) -> Process:
         process, self.process = self.process, None
         assert process is not None
         return process
