@@ -35,6 +35,10 @@ ENV_AGENT = "DSAGENT_AGENT"
 ENV_TOKEN_FILE = "DSAGENT_TOKEN_FILE"  # noqa: S105 - a variable's name
 ENV_CA_FILE = "DSAGENT_CA_FILE"
 DEFAULT_AGENT = "unix:///run/dsagent/agent.sock"
+# Through the API server of a cluster, which takes the usual header for itself.
+TOKEN_HEADER = "X-Dsagent-Token"  # noqa: S105 - a header's name
+AGENT_PORT = 9443
+ENV_CLUSTER_NAMESPACE = "DSAGENT_CLUSTER_NAMESPACE"  # where the chart was installed
 
 # Options that open a source or store and are no secret; every other one is sent to an agent as a credential.
 STORAGE_OPTIONS = frozenset(

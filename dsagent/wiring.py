@@ -157,12 +157,14 @@ def open_cluster(manager: str, kubeconfig: str = "", context: str = "") -> "ApiC
 
 class Asking(NamedTuple):
     """How an agent is asked, if there is one. `agent`: the address that was given; `looked_at`: whether somebody sees
-    the meter; `patience`: seconds that it may be away, as while it is started anew, until it is given up.
+    the meter; `patience`: seconds that it may be away, as while it is started anew, until it is given up; `node`: of
+    the cluster that the kubeconfig leads to.
     """
 
     agent: str | None = None
     looked_at: bool = True
     patience: float = 60.0
+    node: str | None = None
 
 
 def open_verbs(settings: "Settings", meter: "Meter", asking: Asking) -> "Verbs":
@@ -195,6 +197,12 @@ def _find_agent(settings: "Settings", asking: Asking) -> "Access | None":
     """An address that was given comes first, then the root that was given, then DSAGENT_AGENT, then DSAGENT_ROOT."""
     from dsagent.adapters import agent_address as agents  # noqa: PLC0415 - workers start without it
 
+    if asking.node is not None:
+        from dsagent.adapters.kubernetes.agents import Proxied  # noqa: PLC0415 - most agents are this machine's
+
+        if asking.agent is not None or settings.origins.get("root") == "--root":
+            raise UsageError("use", f"--node {asking.node}", "--agent or --root is given, too", "give one of them")
+        return agents.Access(agents.Address(f"node {asking.node}"), way=Proxied(open_cluster("dsctl"), asking.node))
     given = asking.agent
     if given is None and settings.origins.get("root") != "--root":
         given = os.environ.get(ENV_AGENT) or None
@@ -207,7 +215,9 @@ def _ask_agent(access: "Access", settings: "Settings", meter: "Meter", asking: A
     from dsagent.adapters.agent_http import AgentHttp  # noqa: PLC0415 - likewise
 
     log.info("setting: agent = %s", access.address.text)
-    verbs = AgentVerbs(AgentHttp(access, asking.patience), meter, asking.looked_at, os.environ)
+    # Through a cluster's proxy no credentials of this user's are sent: the Dataset says whose are used.
+    environ = {} if access.way else os.environ
+    verbs = AgentVerbs(AgentHttp(access, asking.patience), meter, asking.looked_at, environ)
     if access.address.lock is None and settings.origins.get("root") == "--root":
         root = verbs.root
         if os.path.realpath(root) != os.path.realpath(settings.root):

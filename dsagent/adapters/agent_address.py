@@ -5,10 +5,13 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dsagent.contract import ENV_AGENT, ENV_CA_FILE, ENV_TOKEN_FILE
 from dsagent.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import http.client
 
 WRITING_SECONDS = 2.0  # an agent writes its address as soon as it has the lock
 POLL_SECONDS = 0.01
@@ -27,12 +30,27 @@ class Address(NamedTuple):
     lock: Path | None = None
 
 
+class Way(Protocol):
+    """How an agent is asked where not by a connection of one's own. `prefix` stands before each path."""
+
+    prefix: str
+
+    def connection(self) -> "http.client.HTTPConnection":
+        """A new connection, not yet made."""
+
+    def headers(self) -> dict[str, str]:
+        """What shows who asks."""
+
+
 class Access(NamedTuple):
-    """An agent's address and how to ask it: files with the user's token and the authority's certificates."""
+    """An agent's address and how to ask it: files with the user's token and the authority's certificates; or the way
+    there.
+    """
 
     address: Address
     token_file: str = ""
     ca_file: str = ""
+    way: Way | None = None
 
 
 def parse_address(text: str) -> Address:

@@ -39,6 +39,7 @@ class AgentHttp:
         self._access = access
         self._patience = patience
         self._met = False
+        self._prefix = access.way.prefix if access.way else ""
 
     @property
     def subject(self) -> str:
@@ -114,7 +115,7 @@ class AgentHttp:
         data = None if body is None else orjson.dumps(body)
         try:
             connection = self._connected(seconds)
-            connection.request(method, path, data, headers)
+            connection.request(method, self._prefix + path, data, headers)
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             reached = self._connection is not None
@@ -135,6 +136,8 @@ class AgentHttp:
 
     def _make(self) -> http.client.HTTPConnection:
         address = self._access.address
+        if self._access.way is not None:
+            return self._access.way.connection()
         if address.socket:
             return _SocketConnection(address.socket)
         import ssl  # noqa: PLC0415 - the socket needs none
@@ -148,6 +151,8 @@ class AgentHttp:
 
     def _authorization(self) -> dict[str, str]:
         """Read for each request: tokens are renewed."""
+        if self._access.way is not None:
+            return self._access.way.headers()
         file = self._access.token_file
         if not file:
             return {}
@@ -179,7 +184,8 @@ class AgentHttp:
     def _refusal(self, status: int, data: bytes) -> Exception:
         document = self._document(data)
         if not isinstance(document, dict) or "exit_code" not in document:
-            cause = f"it answered with status {status}"
+            said = document.get("message") if isinstance(document, dict) else None
+            cause = str(said or f"it answered with status {status}")
             return AgentUnreachable("ask", self.subject, cause, "see that the address is an agent's")
         problem = result(Problem, document)
         if status == 503:

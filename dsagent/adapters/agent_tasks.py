@@ -10,8 +10,7 @@ from urllib.parse import quote
 from dsagent.adapters.agent_answers import result
 from dsagent.adapters.agent_http import AgentHttp, Away
 from dsagent.adapters.agent_places import place, whole
-from dsagent.contract import ExitCode
-from dsagent.core.datasets import LOCAL_NAMESPACE
+from dsagent.contract import CLUSTER_NAMESPACE, ExitCode
 from dsagent.core.errors import AgentUnreachable, DsagentError, NotCached, error_of
 from dsagent.core.tasks import DatasetInfo, TaskInfo
 
@@ -35,7 +34,7 @@ def path_of(task_id: str) -> str:
 def task_request(request: "CacheRequest", environ: Mapping[str, str]) -> dict[str, Any]:
     """The TaskRequest for one dataset, with the credentials that this user's environment has for its storage."""
     return {
-        "owner": {"namespace": LOCAL_NAMESPACE, "name": user_name(), "uid": ""},
+        "owner": {"namespace": request.namespace, "name": user_name(), "uid": ""},
         "datasets": [dataset_request(request, environ)],
         "keep_seconds": KEEP_SECONDS,
     }
@@ -61,6 +60,7 @@ def dataset_request(request: "CacheRequest", environ: Mapping[str, str]) -> dict
         "version": request.version,
         "options": options,
         "credentials": credentials,
+        "cluster": request.namespace == CLUSTER_NAMESPACE,
     }
 
 

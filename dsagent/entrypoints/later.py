@@ -39,11 +39,6 @@ def dsagent() -> int:
     return _run("dsagent", "agent")
 
 
-def kubectl_dataset() -> int:
-    """The kubectl plugin."""
-    return _run("kubectl-dataset", "kubernetes")
-
-
 def scheduler_plugin() -> int:
     """The scheduler extender."""
     return _run("scheduler-plugin", "scheduler")

@@ -46,6 +46,8 @@ def test_script_without_its_extra_names_the_pip_command(environment: Environment
     if environment.extras and script == "dsagent":
         assert (done.returncode, done.stdout) == (2, "")
         assert "usage: dsagent" in done.stderr
+    elif environment.extras and script == "kubectl-dataset":
+        assert "pip install" not in done.stderr
     elif environment.extras:
         assert (done.returncode, done.stdout) == (1, "")
         assert "has no such command yet" in done.stderr

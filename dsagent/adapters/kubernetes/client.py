@@ -130,15 +130,6 @@ class ApiCluster:
         finally:
             connection.close()
 
-    def request(
-        self, method: Method, where: str, query: Mapping[str, str], body: object, headers: Mapping[str, str]
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Sends a request to a path as it is, with headers of its own; the caller reads the answer and closes the
-        connection. Raises ClusterUnreachable.
-        """
-        connection = self._new()
-        return connection, self._exchange(connection, method, _target(where, query), body, headers)
-
     def _object(
         self,
         method: Method,
@@ -170,7 +161,7 @@ class ApiCluster:
             except ClusterUnreachable:  # it was at its end; what was sent may have arrived
                 if method == "POST":
                     raise
-        connection = self._new()
+        connection = self.connection()
         return connection, self._exchange(connection, method, target, body, headers, seconds)
 
     def _exchange(
@@ -180,7 +171,7 @@ class ApiCluster:
         target: str,
         body: object,
         headers: Mapping[str, str],
-        seconds: float = ANSWER_SECONDS,
+        seconds: float,
     ) -> http.client.HTTPResponse:
         """One request on a connection, which is closed if that fails."""
         authorization = self.server.authorization()
@@ -196,7 +187,8 @@ class ApiCluster:
             connection.close()
             raise self._lost(error) from error
 
-    def _new(self) -> http.client.HTTPConnection:
+    def connection(self) -> http.client.HTTPConnection:
+        """A new connection to the server, not yet made."""
         server = self.server
         if server.context is None:
             return http.client.HTTPConnection(server.host, server.port, timeout=CONNECT_SECONDS)

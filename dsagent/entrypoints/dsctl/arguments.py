@@ -6,6 +6,7 @@ from typing import NamedTuple
 WITH_VALUE = {
     "--root": "--root",
     "--agent": "--agent",
+    "--node": "--node",
     "--capacity": "--capacity",
     "--keep-free": "--keep-free",
     "--output": "--output",

@@ -89,6 +89,11 @@ def cache(  # noqa: PLR0913 - one parameter an option
     from dsagent.service.origins import CacheRequest  # noqa: PLC0415 - slow to import
 
     session: Session = context.obj
+    if session.node is not None and "/" not in source and dry_run is False:
+        from dsagent.entrypoints.dsctl.cluster import request_of  # noqa: PLC0415 - most runs have no cluster
+
+        _show_cached(session, session.verbs.cache(request_of(source, version)), lease=True)
+        return
     request = CacheRequest(
         location(source, storage_option),
         name,
@@ -105,9 +110,13 @@ def cache(  # noqa: PLR0913 - one parameter an option
         session.show(View(plan, lambda _: _planned(plan), [f"{plan.dataset}@{plan.version}"]))
         return
     result = session.verbs.cache(request)
+    _show_cached(session, result, lease=lease is not None or session.node is not None)
+
+
+def _show_cached(session: Session, result: CacheResult, *, lease: bool) -> None:
     _say_skipped(session, result.skipped_special)
     session.show(View(result, lambda _: _cached(result), [f"{result.dataset}@{result.version}"]))
-    if lease is None:
+    if not lease:
         session.note(
             f"a later cache may evict {result.dataset}; to keep it while a program runs: "
             f"dsctl run {result.dataset} -- COMMAND"
@@ -153,5 +162,9 @@ def _say_skipped(session: Session, count: int) -> None:
 
 EXAMPLES = {
     "pack": example("dsctl pack /mnt/nfs/imagenet /mnt/nfs/stores/imagenet"),
-    "cache": example("dsctl cache /mnt/nfs/stores/imagenet", "dsctl cache s3://data/coco --lease me --lease-for 8h"),
+    "cache": example(
+        "dsctl cache /mnt/nfs/stores/imagenet",
+        "dsctl cache s3://data/coco --lease me --lease-for 8h",
+        "dsctl cache imagenet --node n1   # the Dataset of this name in a cluster",
+    ),
 }

@@ -17,10 +17,18 @@ from dsagent.service.results import CachedInfo, DiffResult, DiskInfo, LeaseInfo,
 def ls(
     context: typer.Context,
     store: Annotated[str | None, typer.Argument(metavar="STORE", help="List this store's versions.")] = None,
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="List what the nodes of the cluster of your kubeconfig have.")
+    ] = False,
     storage_option: StorageOption = None,
 ) -> None:
     """List the datasets on this node, or the versions in a store."""
     session: Session = context.obj
+    if all_nodes:
+        from dsagent.entrypoints.dsctl.cluster import list_nodes  # noqa: PLC0415 - most runs have no cluster
+
+        session.show(list_nodes())
+        return
     if store is None:
         cached = session.verbs.ls()
         session.show(View(cached, lambda wide: _cached(cached, wide), [f"{c.dataset}@{c.version}" for c in cached]))

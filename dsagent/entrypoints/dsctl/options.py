@@ -58,6 +58,10 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
             "DSAGENT_CA_FILE the certificate of an https agent's authority.",
         ),
     ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="Ask the agent of this node of the cluster that your kubeconfig leads to."),
+    ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(
@@ -99,6 +103,7 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
         quiet,
         separated=start.separated,
         patience=seconds,
+        node=node,
     )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger("dsagent")
 
 
 class Session:
-    """One run of dsctl. `agent` and `patience`: see dsagent.wiring.Asking; `separated`: the command line had a `--`."""
+    """One run of dsctl. `agent`, `patience`, `node`: see dsagent.wiring.Asking; `separated`: there was a `--`."""
 
     def __init__(
         self,
@@ -33,10 +33,12 @@ class Session:
         *,
         separated: bool,
         patience: float | None,
+        node: str | None = None,
     ) -> None:
         self.flags = flags
         self.agent_address = agent
         self.patience = patience
+        self.node = node
         self.output = output
         self.separated = separated
         self._style = style
@@ -92,7 +94,7 @@ class Session:
         from dsagent.entrypoints.meters import NoMeter  # noqa: PLC0415 - a help text needs none
         from dsagent.wiring import Asking  # noqa: PLC0415 - likewise
 
-        asking = Asking(self.agent_address, looked_at=not isinstance(self.meter, NoMeter))
+        asking = Asking(self.agent_address, looked_at=not isinstance(self.meter, NoMeter), node=self.node)
         return asking if self.patience is None else asking._replace(patience=self.patience)
 
     def close(self) -> None:

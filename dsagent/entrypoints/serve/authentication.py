@@ -7,6 +7,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dsagent.contract import TOKEN_HEADER
 from dsagent.core.errors import DsagentError, NotPermitted, UsageError
 from dsagent.entrypoints.serve.identity import Identity, identify
 from dsagent.entrypoints.serve.problems import Unauthenticated, Unavailable, answer
@@ -44,7 +45,7 @@ class Authentication:
         try:
             return _known(asking, verifier.recall, peers)
         except Unauthenticated:
-            if "authorization" not in asking.headers:
+            if _authorization(asking) is None:
                 raise
         return await to_thread.run_sync(_known, asking, verifier.identify, peers, limiter=_limiter)
 
@@ -53,7 +54,7 @@ def _known(asking: HTTPConnection, owner: Callable[[str], Identity | None], peer
     """Who asks; raises Unauthenticated, and Unavailable if that cannot be told now."""
     client = asking.client.host if asking.client else ""
     try:
-        identity = identify(asking.headers.get("authorization"), client, owner, peers)
+        identity = identify(_authorization(asking), client, owner, peers)
     except NotPermitted as error:
         raise Unauthenticated(error.action, error.subject, error.cause, error.hint) from None
     except UsageError as error:
@@ -62,3 +63,9 @@ def _known(asking: HTTPConnection, owner: Callable[[str], Identity | None], peer
     if identity is None:
         raise Unauthenticated("ask", "the agent", "there is no token", "send it as Authorization: Bearer TOKEN")
     return identity
+
+
+def _authorization(asking: HTTPConnection) -> str | None:
+    """The header that shows a token, or None; an API server's proxy takes the usual one for itself."""
+    token = asking.headers.get(TOKEN_HEADER)
+    return f"Bearer {token}" if token is not None else asking.headers.get("authorization")

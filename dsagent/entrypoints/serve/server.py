@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsagent.core.errors import InUse, UsageError, local_error
+from dsagent.entrypoints.serve.certificate import own_certificate
 from dsagent.entrypoints.serve.identity import peer_of
 from dsagent.entrypoints.serve.request_limits import MAX_HEAD
 from dsagent.entrypoints.serve.settings import AgentSettings
@@ -90,12 +92,20 @@ def servers(app: FastAPI, settings: AgentSettings) -> "list[tuple[_Server, socke
     """The servers for the settings, each with its bound socket. Raises UsageError, InUse."""
     found = [(_server(app, {}), _unix_socket(settings.socket))]
     if settings.tcp:
-        tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
         try:
-            found.append((_server(app, tls), _tcp_socket(settings.tcp)))
+            found.append((_tls_server(app, settings), _tcp_socket(settings.tcp)))
         except (OSError, ValueError) as error:
             raise UsageError("serve on", settings.tcp, str(error), "check --tcp, --tls-cert and --tls-key") from error
     return found
+
+
+def _tls_server(app: FastAPI, settings: AgentSettings) -> _Server:
+    """With the certificate that was given, or one of its own: its files are needed for the start only."""
+    if settings.tls_cert:
+        return _server(app, {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key})
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = own_certificate(Path(folder), settings.node or "dsagent")
+        return _server(app, {"ssl_certfile": certificate, "ssl_keyfile": key})
 
 
 def _server(app: FastAPI, tls: dict[str, str | None]) -> _Server:

@@ -112,7 +112,7 @@ FIELDS: Mapping[str, Field] = {
     "keep_free": Field(parse_size, None, "SIZE to leave free [default: 15 %, as kubelet removes images below that]."),
     "socket": Field(os.path.abspath, DEFAULT_SOCKET, f"Path of the Unix socket [default: {DEFAULT_SOCKET}]."),
     "tcp": Field(str, None, "HOST:PORT to serve over TLS as well [default: none, as pods use the socket]."),
-    "tls_cert": Field(str, None, "PEM file with the certificate chain for --tcp."),
+    "tls_cert": Field(str, None, "PEM file with the certificate chain for --tcp [default in Kubernetes: its own]."),
     "tls_key": Field(str, None, "PEM file with the certificate's key for --tcp."),
     "tokens": Field(str, None, "YAML file that says whose each token is [default: none, so only peers are served]."),
     "peers": Field(_numbers, (), "User ids of this host, with commas, that administrate over the socket beside root."),
@@ -169,7 +169,8 @@ def load_agent_settings(flags: Mapping[str, str | None], environ: Mapping[str, s
         values[name], origins[name] = (field.default, "default") if found is None else _value(field.read, *found)
     values["root"] = values["root"] or Path(default_root(environ))
     values["workers"] = values["workers"] or default_workers()
-    if values["tcp"] and not (values["tls_cert"] and values["tls_key"]):
+    certificate = (values["tls_cert"], values["tls_key"])
+    if values["tcp"] and not all(certificate) and (any(certificate) or not values["kubernetes"]):
         raise UsageError("use", f"tcp {values['tcp']}", "TLS is missing", "give --tls-cert and --tls-key as well")
     if values["kubernetes"] and not values["node"]:
         raise UsageError("use", "kubernetes on", "the node's name is missing", "give --node as well")
