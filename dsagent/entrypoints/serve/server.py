@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 import stat
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import uvicorn
@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsagent.core.errors import InUse, UsageError, local_error
-from dsagent.entrypoints.serve.certificate import own_certificate
 from dsagent.entrypoints.serve.identity import peer_of
 from dsagent.entrypoints.serve.request_limits import MAX_HEAD
 from dsagent.entrypoints.serve.settings import AgentSettings
@@ -24,6 +23,7 @@ BACKLOG = 2048
 CONNECTIONS = 4096
 CLOSE_SECONDS = 5
 SLOW_SECONDS = 30.0
+OWN_LASTS = timedelta(days=3650)  # of an agent that is never restarted
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -100,11 +100,12 @@ def servers(app: FastAPI, settings: AgentSettings) -> "list[tuple[_Server, socke
 
 
 def _tls_server(app: FastAPI, settings: AgentSettings) -> _Server:
-    """With the certificate that was given, or one of its own: its files are needed for the start only."""
+    """With the certificate that was given, or one of its own, which the API server's proxy does not look at."""
     if settings.tls_cert:
         return _server(app, {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key})
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = own_certificate(Path(folder), settings.node or "dsagent")
+    from dsagent.entrypoints.self_signed import as_files, new_pair  # noqa: PLC0415 - in a cluster only
+
+    with as_files(new_pair((settings.node or "dsagent",), datetime.now(UTC), OWN_LASTS)) as (certificate, key):
         return _server(app, {"ssl_certfile": certificate, "ssl_keyfile": key})
 
 

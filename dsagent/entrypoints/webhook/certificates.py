@@ -6,15 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dsagent.core.cluster import SECRETS, Cluster, Object, Resource, metadata
 from dsagent.core.errors import DsagentError, ObjectConflict
+from dsagent.entrypoints.self_signed import Pair, new_pair
 
 log = logging.getLogger("dsagent")
 
@@ -27,44 +24,13 @@ CONFIGURATIONS = Resource(
 )
 VALID = timedelta(days=90)
 RENEWED_BEFORE = timedelta(days=30)
-CLOCKS_APART = timedelta(hours=1)
 LOOK_SECONDS = 60.0
 _ATTEMPTS = 5
 _CERTIFICATE, _KEY, _BEFORE = "tls.crt", "tls.key", "previous.crt"
 
 
-class Pair(NamedTuple):
-    """A certificate and its key, PEM."""
-
-    certificate: bytes
-    key: bytes
-
-
 Look = Callable[[datetime], Pair]
 """Gives the present certificate; may raise what Cluster raises."""
-
-
-def new_pair(names: Sequence[str], now: datetime) -> Pair:
-    """A certificate for these DNS names that vouches for itself: its key signs nothing else."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_APART)
-        .not_valid_after(now + VALID)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), private)
 
 
 def is_good(certificate: bytes, names: Sequence[str], now: datetime) -> bool:
@@ -109,7 +75,7 @@ class Shared:
         return Pair(data[_CERTIFICATE], data[_KEY])
 
     def _renew(self, found: Object, before: bytes, now: datetime) -> dict[str, bytes]:
-        pair = new_pair(self.names, now)
+        pair = new_pair(self.names, now, VALID)
         data = {_CERTIFICATE: pair.certificate, _KEY: pair.key, _BEFORE: before}
         change = {
             "metadata": {"resourceVersion": metadata(found)["resourceVersion"]},

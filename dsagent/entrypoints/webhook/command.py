@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from dsagent.core.errors import UsageError, local_error
+from dsagent.entrypoints.self_signed import Pair
 from dsagent.entrypoints.serve.logs import log_to_stderr
-from dsagent.entrypoints.webhook.certificates import Look, Pair, Shared, follow
+from dsagent.entrypoints.webhook.certificates import Look, Shared, follow
 from dsagent.entrypoints.webhook.parts import Injection
 from dsagent.entrypoints.webhook.review import answer
 from dsagent.entrypoints.webhook.server import App, Server

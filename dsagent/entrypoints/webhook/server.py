@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import ssl
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,7 +12,7 @@ import uvicorn
 
 from dsagent.core.cluster import Object
 from dsagent.core.errors import UsageError
-from dsagent.entrypoints.webhook.certificates import Pair
+from dsagent.entrypoints.self_signed import Pair, as_files
 
 log = logging.getLogger("dsagent")
 
@@ -61,8 +59,7 @@ class Server:
     """Serves an app; `serve_with` sets the certificate of the connections that come after it."""
 
     def __init__(self, app: App, host: str, port: int, pair: Pair) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            certificate, key = _files(Path(folder), pair)
+        with as_files(pair) as (certificate, key):
             self._config = uvicorn.Config(
                 app,
                 host=host,
@@ -87,11 +84,10 @@ class Server:
 
     def serve_with(self, pair: Pair) -> None:
         """Raises UsageError if the certificate does not belong to the key."""
-        with tempfile.TemporaryDirectory() as folder:
-            certificate, key = _files(Path(folder), pair)
-            context = self._config.ssl
-            if context is None:
-                raise AssertionError
+        context = self._config.ssl
+        if context is None:
+            raise AssertionError
+        with as_files(pair) as (certificate, key):
             try:
                 context.load_cert_chain(certificate, key)
             except ssl.SSLError as error:
@@ -125,12 +121,3 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-def _files(folder: Path, pair: Pair) -> tuple[str, str]:
-    """Python's TLS takes files only."""
-    certificate, key = folder / "tls.crt", folder / "tls.key"
-    certificate.write_bytes(pair.certificate)
-    key.touch(mode=0o600)
-    key.write_bytes(pair.key)
-    return str(certificate), str(key)

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from dsagent.core.cluster import SECRETS
+from dsagent.entrypoints.self_signed import Pair, new_pair
 from dsagent.entrypoints.webhook import certificates
 from dsagent.entrypoints.webhook.certificates import (
     CONFIGURATIONS,
     RENEWED_BEFORE,
     VALID,
-    Pair,
     Shared,
     follow,
     is_good,
-    new_pair,
 )
 from dsagent.entrypoints.webhook.server import App, Server
 from tests.fakes.cluster import MemoryCluster
@@ -66,7 +65,7 @@ def test_a_new_certificate_is_trusted_beside_the_one_before() -> None:
 
 def test_a_replica_that_loses_the_race_takes_the_winners() -> None:
     cluster = chart()
-    other = new_pair((NAME,), NOW)
+    other = new_pair((NAME,), NOW, VALID)
     look = replica(cluster)
     get = cluster.get
     raced: list[bool] = []
@@ -94,7 +93,7 @@ def test_a_replica_that_loses_the_race_takes_the_winners() -> None:
     ],
 )
 def test_when_a_certificate_is_good(names: tuple[str, ...], at: datetime, *, good: bool) -> None:
-    assert is_good(new_pair((NAME,), NOW).certificate, names, at) == good
+    assert is_good(new_pair((NAME,), NOW, VALID).certificate, names, at) == good
     assert not is_good(b"nothing", names, at)
 
 
@@ -119,7 +118,7 @@ def test_a_new_certificate_is_served_one_look_after_it_was_published(monkeypatch
 
 
 def test_the_server_changes_its_certificate_while_it_serves() -> None:
-    first, second = (new_pair(("localhost",), datetime.now(UTC)) for _ in range(2))
+    first, second = (new_pair(("localhost",), datetime.now(UTC), VALID) for _ in range(2))
     server = Server(App(lambda review: review), "127.0.0.1", 0, first)
     thread = threading.Thread(target=server.run)
     thread.start()
