@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -25,8 +26,6 @@ from dsagent.core.errors import InUse, local_error
 from dsagent.entrypoints.serve.app import make_app
 from dsagent.entrypoints.serve.hub import Hub
 from dsagent.entrypoints.serve.identity import AnyOf, NoTokens, TokenFile, Verifier
-from dsagent.entrypoints.serve.kubernetes.presence import Presence
-from dsagent.entrypoints.serve.kubernetes.tokens import TokenReviews
 from dsagent.entrypoints.serve.logs import log_to_stderr
 from dsagent.entrypoints.serve.server import run, servers
 from dsagent.entrypoints.serve.settings import AgentSettings
@@ -34,6 +33,9 @@ from dsagent.entrypoints.serve.sources import allowed
 from dsagent.entrypoints.serve.state import State
 from dsagent.service.settings import Settings
 from dsagent.wiring import local_agent, open_cluster
+
+if TYPE_CHECKING:
+    from dsagent.entrypoints.serve.kubernetes.presence import Presence
 
 log = logging.getLogger("dsagent")
 
@@ -59,11 +61,7 @@ def serve(settings: AgentSettings) -> None:
     agent = local_agent(base, shares, throttle, kubelet.mounted if kubelet else None)
     peers = frozenset({0, *settings.peers})
     state = State(agent, throttle, Hub(agent.events), verifier, peers, allowed(settings.sources))
-    presence = None
-    if kubelet is not None and settings.node is not None:
-        cluster = open_cluster("dsagent-agent")
-        state.verifier = AnyOf(verifier, TokenReviews(cluster, settings.node, settings.administrator or ""))
-        presence = Presence(cluster, settings.node, kubelet, state)
+    presence = _presence(settings, state, kubelet) if kubelet else None
     with _holding(settings):
         if presence is not None:
             presence.prepare()
@@ -77,12 +75,23 @@ def serve(settings: AgentSettings) -> None:
                 os.unlink(settings.socket)
 
 
-def _begin(state: State, presence: Presence | None) -> None:
+def _presence(settings: AgentSettings, state: State, kubelet: Kubelet) -> "Presence":
+    """The agent's part in its cluster; tokens of pods are known besides those that are known already."""
+    from dsagent.entrypoints.serve.kubernetes.presence import Presence  # noqa: PLC0415 - most of it is models
+    from dsagent.entrypoints.serve.kubernetes.tokens import TokenReviews  # noqa: PLC0415 - likewise
+
+    cluster = open_cluster("dsagent-agent")
+    node = settings.node or ""
+    state.verifier = AnyOf(state.verifier, TokenReviews(cluster, node, settings.administrator or ""))
+    return Presence(cluster, node, kubelet, state)
+
+
+def _begin(state: State, presence: "Presence | None") -> None:
     state.hub.start()
     threading.Thread(target=_recover, args=(state.agent, presence), name="recover", daemon=True).start()
 
 
-def _recover(agent: Agent, presence: Presence | None) -> None:
+def _recover(agent: Agent, presence: "Presence | None") -> None:
     try:
         agent.start()
         if presence is not None:
@@ -104,7 +113,7 @@ def _collect_rarely() -> None:
     gc.set_threshold(young, middle, FULL_COLLECTION_AFTER)
 
 
-async def _end(state: State, presence: Presence | None, seconds: float) -> None:
+async def _end(state: State, presence: "Presence | None", seconds: float) -> None:
     log.info("draining for up to %g s", seconds)
     state.draining = True
     state.hub.close()
