@@ -1,1 +1,1 @@
-"""The scheduler extender and the rail webhook; their work comes with a later release."""
+"""The scheduler extender: data, rail, NUMA and links in one score with its reasons."""

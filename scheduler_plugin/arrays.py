@@ -1,0 +1,170 @@
+"""The facts of all nodes as arrays, a slot a node, brought up to date a node at a time.
+
+A dataset or a class has its arrays from the first pod on that asks for it. Slot 0 is the node that nobody knows.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_plugin.columns import Array, Counts
+from scheduler_plugin.facts import UNMEASURED_RATE, Key, NodeFacts, Wanted, holding
+from scheduler_plugin.terms.links import MOST, best_scores, free_devices
+
+FIRST = 64  # slots; doubled when they are full
+MOST_WANTED = 4096  # datasets with arrays at a time: beyond that those asked for first begin anew
+
+
+def room(node: NodeFacts) -> tuple[float, float]:
+    """Bytes and inodes that the node's cache could give if all that is unused were evicted."""
+    cache = node.cache
+    if cache is None:
+        return np.inf, np.inf
+    inodes = cache.free.inodes + cache.evictable.inodes - node.promised.inodes if cache.inodes_limited else np.inf
+    return float(cache.free.bytes + cache.evictable.bytes - node.promised.bytes), float(inodes)
+
+
+class Arrays:
+    """Arrays over slots."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeFacts] = [NodeFacts()] * FIRST
+        self._rate = np.full(FIRST, UNMEASURED_RATE)
+        self._room = np.full((2, FIRST), np.inf)
+        self._held: dict[Wanted, Counts] = {}  # state, present bytes and whether it is placed
+        self._users: dict[Key, Counts] = {}
+        self._free: dict[str, Counts] = {}
+        self._links: dict[str, Array] = {}
+
+    def put(self, slot: int, node: NodeFacts) -> None:
+        """Takes a node's facts."""
+        if slot >= len(self.nodes):
+            self._grow()
+        before, self.nodes[slot] = self.nodes[slot], node
+        self._rate[slot] = node.cache.rate if node.cache else UNMEASURED_RATE
+        self._room[:, slot] = room(node)
+        keys = _datasets(before) | _datasets(node)
+        for wanted, held in self._held.items():
+            if wanted.key in keys:
+                held[:, slot] = holding(node, wanted)
+        for key, users in self._users.items():
+            users[slot] = node.users.get(key, 0)
+        for resource, free in self._free.items():
+            free[slot] = node.free_devices(resource)
+        if before.topology is not node.topology:
+            for resource, links in self._links.items():
+                links[slot] = best_scores(free_devices(node, resource))
+
+    def forget(self, key: Key) -> None:
+        """A dataset's version or size has changed: its arrays are made anew when asked for."""
+        for wanted in [wanted for wanted in self._held if wanted.key == key]:
+            del self._held[wanted]
+
+    def of(self, slots: NDArray[np.intp]) -> "Slots":
+        """The facts of some slots."""
+        return Slots(self, slots)
+
+    def held(self, wanted: Wanted) -> Counts:
+        """State, present bytes and whether it is placed, of a dataset, by slot."""
+        if (found := self._held.get(wanted)) is None:
+            if len(self._held) >= MOST_WANTED:
+                del self._held[next(iter(self._held))]
+            found = np.zeros((3, len(self.nodes)), dtype=np.int64)
+            for slot, node in enumerate(self.nodes):
+                if wanted.key in _datasets(node):
+                    found[:, slot] = holding(node, wanted)
+            self._held[wanted] = found
+        return found
+
+    def users(self, key: Key) -> Counts:
+        """Pods that use a dataset, by slot."""
+        if key not in self._users:
+            self._users[key] = np.array([node.users.get(key, 0) for node in self.nodes])
+        return self._users[key]
+
+    def free_devices(self, resource: str) -> Counts:
+        """Free devices of a class, by slot."""
+        if resource not in self._free:
+            self._free[resource] = np.array([node.free_devices(resource) for node in self.nodes])
+        return self._free[resource]
+
+    def links(self, resource: str) -> Array:
+        """Scores of the best sets of a class, by slot and size."""
+        if resource not in self._links:
+            rows = [best_scores(free_devices(node, resource)) for node in self.nodes]
+            self._links[resource] = np.array(rows, dtype=np.float64).reshape(len(rows), MOST + 1)
+        return self._links[resource]
+
+    def _grow(self) -> None:
+        more = len(self.nodes)
+        self.nodes += [NodeFacts()] * more
+        self._rate = np.concatenate([self._rate, np.full(more, UNMEASURED_RATE)])
+        self._room = np.concatenate([self._room, np.full((2, more), np.inf)], axis=1)
+        self._held = {
+            key: np.concatenate([old, np.zeros((3, more), dtype=np.int64)], axis=1) for key, old in self._held.items()
+        }
+        for table in (self._users, self._free):
+            for name, old in list(table.items()):
+                table[name] = np.concatenate([old, np.zeros(more, dtype=np.int64)])  # type: ignore[index]
+        self._links = {name: np.concatenate([old, np.zeros((more, MOST + 1))]) for name, old in self._links.items()}
+
+
+def _datasets(node: NodeFacts) -> set[Key]:
+    """Those of which something is known on a node."""
+    return node.users.keys() | (node.cache.held.keys() if node.cache else set())
+
+
+class Slots:
+    """See Columns."""
+
+    def __init__(self, arrays: Arrays, slots: NDArray[np.intp]) -> None:
+        self._arrays = arrays
+        self._slots = slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def nodes(self) -> Sequence[NodeFacts]:
+        """The facts themselves."""
+        everything = self._arrays.nodes
+        return [everything[slot] for slot in self._slots.tolist()]
+
+    @property
+    def rate(self) -> Array:
+        """See Columns.rate."""
+        return self._arrays._rate[self._slots]  # noqa: SLF001 - a part of the same thing
+
+    @property
+    def room(self) -> tuple[Array, Array]:
+        """See Columns.room."""
+        found = self._arrays._room[:, self._slots]  # noqa: SLF001 - likewise
+        return found[0], found[1]
+
+    def state(self, wanted: Wanted) -> Counts:
+        """See Columns.state."""
+        row: Counts = self._arrays.held(wanted)[0]
+        return row[self._slots]
+
+    def present(self, wanted: Wanted) -> Counts:
+        """See Columns.present."""
+        row: Counts = self._arrays.held(wanted)[1]
+        return row[self._slots]
+
+    def placed(self, wanted: Wanted) -> Counts:
+        """See Columns.placed."""
+        row: Counts = self._arrays.held(wanted)[2]
+        return row[self._slots]
+
+    def users(self, key: Key) -> Counts:
+        """See Columns.users."""
+        return self._arrays.users(key)[self._slots]
+
+    def free_devices(self, resource: str) -> Counts:
+        """See Columns.free_devices."""
+        return self._arrays.free_devices(resource)[self._slots]
+
+    def links(self, resource: str) -> Array:
+        """See Columns.links."""
+        return self._arrays.links(resource)[self._slots]

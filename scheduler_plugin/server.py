@@ -1,0 +1,143 @@
+"""The life of a running plugin: one event loop that owns the view, fed by the watches' threads."""
+
+import asyncio
+import gc
+import logging
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+
+from scheduler_plugin.app import make_app
+from scheduler_plugin.cluster import Feed, connect
+from scheduler_plugin.errors import BadSetting
+from scheduler_plugin.objects import view_of
+from scheduler_plugin.settings import Settings, load
+from scheduler_plugin.state import State
+from scheduler_plugin.view import View
+
+log = logging.getLogger("scheduler_plugin")
+
+AT_ONCE = 20  # changes that go into the view before requests have their turn again
+LOOK_SECONDS = 2.0  # between looks at the settings' file
+SWITCH_SECONDS = (
+    0.0005  # the longest that a watch's thread holds the interpreter while a request waits; by default 5 ms
+)
+
+
+class Listening(NamedTuple):
+    """Where it serves; `certificate` None: without TLS."""
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+
+async def run(listening: Listening, view: Path | None, settings: Path | None) -> None:
+    """Serves until SIGTERM or SIGINT. Raises BadSetting, NoCluster, OSError."""
+    state = State(View() if view is None else view_of(view), load(settings) if settings else Settings())
+    sys.setswitchinterval(SWITCH_SECONDS)
+    changed = asyncio.Event()
+    background: list[asyncio.Task[None]] = []
+    feed = None
+    if view is None:
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        feed = Feed(connect(), wake)
+        state.unsynced = feed.unsynced
+        feed.start()
+        background.append(asyncio.create_task(_keep_up(state, feed, changed)))
+    else:
+        settle()
+    if settings:
+        background.append(asyncio.create_task(_reload(state, settings)))
+    server = uvicorn.Server(_configured(state, listening))
+    bound = _bound(listening)
+    log.info("serving on %s:%d", *bound.getsockname()[:2])
+    serving = asyncio.create_task(server.serve([bound]))
+    try:
+        done, _ = await asyncio.wait([serving, *background], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # what feeds the view must not end alone
+    finally:
+        server.should_exit = True
+        if feed:
+            feed.stop()
+        for task in background:
+            task.cancel()
+        await serving
+
+
+def settle() -> None:
+    """What is in memory now stays: collections need not go through it again, which took up to 100 ms of a request."""
+    gc.collect()
+    gc.freeze()
+
+
+async def _keep_up(state: State, feed: Feed, changed: asyncio.Event) -> None:
+    """Brings changes into the view, a few at a time."""
+    complete = False
+    while True:
+        await changed.wait()
+        changed.clear()
+        while feed.apply(state.view, AT_ONCE):  # noqa: ASYNC110 - it gives way, it does not wait
+            await asyncio.sleep(0)
+        if not complete and not feed.unsynced():
+            complete = True
+            settle()
+            log.info("synced: %s", ", ".join(f"{count} {kind}" for kind, count in state.view.counts().items()))
+
+
+async def _reload(state: State, path: Path) -> None:
+    """Uses the settings' file anew whenever it has changed; one that is not usable changes nothing."""
+    before = await asyncio.to_thread(path.read_bytes)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            if (now := await asyncio.to_thread(path.read_bytes)) == before:
+                continue
+            before = now
+            state.use(await asyncio.to_thread(load, path))
+        except (OSError, BadSetting) as error:
+            log.error("the settings stay as they are: %s", error)  # noqa: TRY400 - the file's fault, not ours
+            state.metrics.settings_valid(False)
+        else:
+            log.info("settings read from %s", path)
+            state.metrics.settings_valid(True)
+
+
+def _configured(state: State, listening: Listening) -> uvicorn.Config:
+    config = uvicorn.Config(
+        make_app(state),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    if listening.certificate:
+        config.ssl_certfile, config.ssl_keyfile = str(listening.certificate), str(listening.key)
+        if listening.client_ca:
+            config.ssl_ca_certs, config.ssl_cert_reqs = str(listening.client_ca), ssl.CERT_REQUIRED
+    config.load()
+    return config
+
+
+def _bound(listening: Listening) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        listening.host or None, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(where)
+    return bound
