@@ -3,13 +3,15 @@
 A dataset or a class has its arrays from the first pod on that asks for it. Slot 0 is the node that nobody knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_topology.predict import Verdict
 from scheduler_plugin.columns import Array, Counts
-from scheduler_plugin.facts import UNMEASURED_RATE, Key, NodeFacts, Wanted, holding
+from scheduler_plugin.facts import UNMEASURED_RATE, Key, NodeFacts, PodFacts, Wanted, holding
+from scheduler_plugin.foretelling import Foretelling, Verdicts
 from scheduler_plugin.terms.links import MOST, best_scores, free_devices
 
 FIRST = 64  # slots; doubled when they are full
@@ -36,6 +38,7 @@ class Arrays:
         self._users: dict[Key, Counts] = {}
         self._free: dict[str, Counts] = {}
         self._links: dict[str, Array] = {}
+        self._foretelling = Foretelling(FIRST)
 
     def put(self, slot: int, node: NodeFacts) -> None:
         """Takes a node's facts."""
@@ -50,6 +53,8 @@ class Arrays:
                 held[:, slot] = holding(node, wanted)
         for key, users in self._users.items():
             users[slot] = node.users.get(key, 0)
+        if before.topology is not node.topology or before.requested != node.requested:
+            self._put_situation(slot, node)
         for resource, free in self._free.items():
             free[slot] = node.free_devices(resource)
         if before.topology is not node.topology:
@@ -96,6 +101,17 @@ class Arrays:
             self._links[resource] = np.array(rows, dtype=np.float64).reshape(len(rows), MOST + 1)
         return self._links[resource]
 
+    def verdicts(self, pod: PodFacts, slots: NDArray[np.intp]) -> Verdicts:
+        """Kubelet's verdicts on a pod at some slots."""
+        return self._foretelling.verdicts(pod, slots)
+
+    def _put_situation(self, slot: int, node: NodeFacts) -> None:
+        if self._foretelling.is_full():
+            self._foretelling = Foretelling(len(self.nodes))
+            for other, facts in enumerate(self.nodes):
+                self._foretelling.put(other, facts)
+        self._foretelling.put(slot, node)
+
     def _grow(self) -> None:
         more = len(self.nodes)
         self.nodes += [NodeFacts()] * more
@@ -107,6 +123,7 @@ class Arrays:
         for table in (self._users, self._free):
             for name, old in list(table.items()):
                 table[name] = np.concatenate([old, np.zeros(more, dtype=np.int64)])  # type: ignore[index]
+        self._foretelling.grow(more)
         self._links = {name: np.concatenate([old, np.zeros((more, MOST + 1))]) for name, old in self._links.items()}
 
 
@@ -168,3 +185,11 @@ class Slots:
     def links(self, resource: str) -> Array:
         """See Columns.links."""
         return self._arrays.links(resource)[self._slots]
+
+    def verdicts(self, pod: PodFacts) -> Verdicts:
+        """Kubelet's verdicts on a pod."""
+        return self._arrays.verdicts(pod, self._slots)
+
+    def foretold(self, pod: PodFacts, value: Callable[[Verdict], float]) -> Array:
+        """See Columns.foretold."""
+        return self.verdicts(pod).each(value)

@@ -1,11 +1,13 @@
 """What terms need of many nodes at once, as numpy arrays with an element a node."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_plugin.facts import Key, Wanted
+from gpu_topology.predict import Verdict
+from scheduler_plugin.facts import Key, PodFacts, Wanted
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -41,3 +43,6 @@ class Columns(Protocol):
 
     def links(self, resource: str) -> Array:
         """The scores of the best sets of a class's free devices: a column for each size of set."""
+
+    def foretold(self, pod: PodFacts, value: Callable[[Verdict], float]) -> Array:
+        """A value of kubelet's verdict on a pod at each."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,6 @@ from typing import Annotated
 import orjson
 import typer
 
-from dsagent import __version__
 from dsagent.contract import ExitCode
 from scheduler_plugin.errors import BadSetting, PluginError
 
@@ -32,13 +32,13 @@ def main() -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"scheduler-plugin {__version__}\n")
+        sys.stdout.write(f"scheduler-plugin {version('dsagent')}\n")
         raise typer.Exit(ExitCode.OK)
 
 
 @app.callback()
 def options(
-    version: Annotated[
+    shown: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:

@@ -61,13 +61,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A NUMA node; CPUs by number, each core's together."""
+    """A NUMA node; CPUs by number, each core's together; distances to others by their number. Socket -1 is unknown."""
 
     id: int
+    socket: int
     cpus: tuple[int, ...]
     free_cpus: tuple[int, ...]
     cores: tuple[tuple[int, ...], ...]
-    distances: Mapping[int, int]
+    distances: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Policies:
     topology_options: tuple[tuple[str, str], ...]
     cpu: str
     cpu_options: tuple[tuple[str, str], ...]
+    reserved_cpus: tuple[int, ...]
     memory: str
 
 

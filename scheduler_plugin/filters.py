@@ -25,10 +25,10 @@ def refuse(needs: Needs, nodes: Slots, filters: Filters) -> Refusals:
     """The nodes that the pod must not go to."""
     unresolvable: dict[int, str] = {}
     failed: dict[str, str] = {}
-    for name, wanted, check in (("space", filters.space, never_holds),):
+    for name, wanted, check in (("numa", filters.numa, kubelet_refuses), ("space", filters.space, never_holds)):
         if wanted:
             try:
-                unresolvable = {**check(needs, nodes), **unresolvable}
+                unresolvable |= check(needs, nodes)
             except Exception as error:  # noqa: BLE001 - a check that fails refuses nothing
                 failed[name] = repr(error)
     return Refusals(unresolvable, failed)
@@ -68,3 +68,11 @@ def space_reason(needs: Needs, node: NodeFacts) -> str | None:
         if wanted > free
     )
     return f"cannot hold {names}: needs {amounts} with all evicted that nobody uses"
+
+
+def kubelet_refuses(needs: Needs, nodes: Slots) -> dict[int, str]:
+    """The nodes whose kubelet would refuse the pod; what is unknown is no reason."""
+    verdicts = nodes.verdicts(needs.pod)
+    refused = np.flatnonzero(verdicts.each(lambda told: float(told.is_refusal)))
+    told = [verdicts.found[place] for place in verdicts.places[refused].tolist()]
+    return {place: f"{one.reason}: {one.why}" for place, one in zip(refused.tolist(), told, strict=True)}

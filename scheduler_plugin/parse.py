@@ -197,10 +197,11 @@ def _space(amount: Object | None) -> Space:
 def _zone(zone: Object) -> Zone:
     return Zone(
         int(zone["id"]),
+        int(zone.get("socket", -1)),
         cpu_list(zone.get("cpus") or ""),
         cpu_list(zone.get("freeCpus") or ""),
         tuple(cpu_list(core) for core in zone.get("cores") or ()),
-        {int(other): int(far) for other, far in (zone.get("distances") or {}).items()},
+        tuple(sorted((int(other), int(far)) for other, far in (zone.get("distances") or {}).items())),
     )
 
 
@@ -211,5 +212,6 @@ def _policies(kubelet: Object) -> Policies:
         tuple(sorted((kubelet.get("topologyManagerOptions") or {}).items())),
         kubelet.get("cpuManager", "none"),
         tuple(sorted((kubelet.get("cpuManagerOptions") or {}).items())),
+        cpu_list(kubelet.get("reservedCpus") or ""),
         kubelet.get("memoryManager", "None"),
     )

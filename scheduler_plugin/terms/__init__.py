@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_plugin.columns import Array, Columns
 from scheduler_plugin.facts import Judgement, Needs, NodeFacts
 from scheduler_plugin.settings import Settings
-from scheduler_plugin.terms import dataset, links, rail, spread
+from scheduler_plugin.terms import dataset, links, numa, rail, spread
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def terms_of(settings: Settings) -> tuple[Term, ...]:
     everything = (
         _dataset(settings),
         Term("rail", given.rail.weight, rail.applies, rail.fit, rail.fit_columns, of_greatest),
+        Term("numa", given.numa.weight, numa.applies, numa.alignment, numa.alignment_columns, numa.as_it_is),
         Term("links", given.links.weight, links.applies, links.best, links.best_columns, of_greatest),
         Term("spread", given.spread.weight, dataset.applies, spread.users, spread.users_columns, relieved),
     )

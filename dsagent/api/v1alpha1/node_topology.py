@@ -45,6 +45,7 @@ class TopologyZone(KubeModel):
     """A NUMA node."""
 
     id: Annotated[Count, Field(description="Its number.")]
+    socket: Annotated[int, Field(description="The processor socket of its CPUs; -1 is unknown.", ge=-1)] = -1
     cpus: Annotated[str, Field(description="Its logical CPUs, as 0-15,32-47.", max_length=4096)] = ""
     free_cpus: Annotated[
         str, Field(description="Those that no container has for itself and that are not reserved.", max_length=4096)
@@ -75,6 +76,9 @@ class KubeletPolicies(KubeModel):
     cpu_manager_options: Annotated[
         Mapping[str, str], Field(description="Its cpuManagerPolicyOptions.", max_length=32)
     ] = {}
+    reserved_cpus: Annotated[
+        str, Field(description="The logical CPUs that are kept from containers, as 0-1.", max_length=4096)
+    ] = ""
     memory_manager: Annotated[Literal["None", "Static"], Field(description="Its memoryManagerPolicy.")] = "None"
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scheduler_plugin import parse
 from scheduler_plugin.columns import Array
 from scheduler_plugin.facts import Device, Needs
-from scheduler_plugin.filters import never_holds, space_reason
+from scheduler_plugin.filters import kubelet_refuses, never_holds, space_reason
+from scheduler_plugin.kubelet import verdict
 from scheduler_plugin.scoring import score
 from scheduler_plugin.settings import Settings
 from scheduler_plugin.terms import Term, terms_of
@@ -75,6 +76,8 @@ def _compare(view: View, needs: Needs, compared: Sequence[Term], names: Sequence
             np.testing.assert_allclose(term.columns(needs, columns), one_by_one, rtol=1e-12, err_msg=term.name)
     refused = {place: why for place, facts in enumerate(columns.nodes) if (why := space_reason(needs, facts))}
     assert never_holds(needs, columns) == refused
+    told = [verdict(needs.pod, facts) for facts in columns.nodes]
+    assert kubelet_refuses(needs, columns).keys() == {place for place, one in enumerate(told) if one.is_refusal}
     found = score(needs, columns, compared)
     assert not found.failed
     assert all(0 <= one <= 10 for one in found.scores.tolist())
@@ -182,6 +185,31 @@ def test_the_best_set_is_the_best_of_all_sets(count: int, random: Random) -> Non
             for chosen in itertools.combinations(range(count), size)
         ]
         assert best[size] == max(totals, default=0)
+
+
+def test_a_pod_that_kubelet_would_refuse_is_not_sent_there_and_a_narrow_place_is_better_than_a_wide_one() -> None:
+    def pair(*numa_nodes: int) -> list[Object]:
+        return [{"id": f"gpu{i}", "resource": CLASSES[0], "numaNode": one} for i, one in enumerate(numa_nodes)]
+
+    view = world(
+        devices("n0", *pair(1, 1), policy="single-numa-node"),
+        devices("n1", *pair(0, 1), policy="single-numa-node"),
+        devices("n2", *pair(0, 1), policy="best-effort"),
+    )
+    asking = pod("p", devices={CLASSES[0]: 2})
+    assert raw(view, asking, term="numa") == [1, 0, 0.5]
+    refused = kubelet_refuses(view.needs(parse.pod(asking)), view.columns(NODES[:3]))
+    assert refused.keys() == {1}
+    assert refused[1].startswith("TopologyAffinityError: ")
+
+
+def test_what_is_unknown_of_a_kubelet_refuses_nothing() -> None:
+    view = world(
+        devices("n0", {"id": "gpu0", "resource": CLASSES[0], "numaNode": 0}, policy="single-numa-node"),
+        pod("other", on="n0", devices={CLASSES[0]: 1}),
+    )
+    needs = view.needs(parse.pod(pod("p", devices={CLASSES[0]: 1})))
+    assert kubelet_refuses(needs, view.columns(["n0", "n1"])) == {}
 
 
 def test_the_spread_relieves_a_busy_holder_and_only_then() -> None:

@@ -61,7 +61,7 @@ def pod(
     annotations = {f"dsagent.io/{key.replace('_', '-')}": text for key, text in notes.items()}
     if datasets:
         annotations["dsagent.io/datasets"] = datasets
-    limits = {resource: str(count) for resource, count in (devices or {}).items()}
+    limits = {"cpu": "2", "memory": "1Gi", **{resource: str(count) for resource, count in (devices or {}).items()}}
     return {
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "research", "uid": f"uid-{name}", "annotations": annotations},
@@ -69,8 +69,15 @@ def pod(
     }
 
 
-def devices(name: str, *found: Object) -> Object:
-    return {"kind": "NodeTopology", "metadata": {"name": name}, "status": {"devices": list(found)}}
+def devices(name: str, *found: Object, policy: str = "") -> Object:
+    """A node with two NUMA nodes of four CPUs each; the first is kubelet's own."""
+    zones = [
+        {"id": 0, "socket": 0, "cpus": "0-3", "freeCpus": "1-3", "cores": ["0", "1", "2", "3"]},
+        {"id": 1, "socket": 1, "cpus": "4-7", "freeCpus": "4-7", "cores": ["4", "5", "6", "7"]},
+    ]
+    kubelet = {"topologyManager": policy, "cpuManager": "static", "reservedCpus": "0"}
+    status = {"devices": list(found), "zones": zones, **({"kubelet": kubelet} if policy else {})}
+    return {"kind": "NodeTopology", "metadata": {"name": name}, "status": status}
 
 
 def some_pods() -> st.SearchStrategy[Object]:
@@ -105,6 +112,7 @@ def some_objects() -> st.SearchStrategy[Object]:
             "resource": resource,
             "healthy": healthy,
             "allocated": allocated,
+            "numaNode": number % 3 - 1,
             "scores": {f"gpu{other}": score for other, score in enumerate(scores)},
         },
         st.integers(0, 9),
@@ -132,8 +140,9 @@ def some_objects() -> st.SearchStrategy[Object]:
             rates,
         ),
         st.builds(
-            lambda where, found: devices(where, *found),
+            lambda where, policy, found: devices(where, *found, policy=policy),
             name,
+            st.sampled_from(["", "none", "best-effort", "restricted", "single-numa-node"]),
             st.lists(device, max_size=10, unique_by=lambda one: one["id"]),
         ),
     )
