@@ -15,6 +15,18 @@ from tools.cluster.rooms import Room, wait_until
 
 ROOT = "/var/lib/dsagent"
 _AGENT = "dsagent serve"
+_ASK = f"""
+import http.client, socket
+def ask(method, path, body=None):
+    connection = http.client.HTTPConnection("agent")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect("{ROOT}/run/agent.sock")
+    connection.request(method, path, body, {{"Content-Type": "application/json"}})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    assert answer.status == 200, text
+    return text
+"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,20 @@ class NodeInside:
         """What dsctl says in the agent's container, as a document."""
         system = Namespace(self.cluster, NAMESPACE)
         return json.loads(system.exec(self.agent(), "dsctl", "--output=json", *arguments))
+
+    def python(self, script: str) -> str:
+        """What a script prints that runs in the agent's container, as its user."""
+        return Namespace(self.cluster, NAMESPACE).exec(self.agent(), "python", "-c", script)
+
+    def limit_bandwidth(self, rate: int) -> None:
+        """How many bytes a second come from all sources together; 0 for no limit."""
+        self.python(_ASK + f'ask("PATCH", "/v1/limits", \'{{"bandwidth": {rate}}}\')')
+
+    def metric(self, name: str) -> float:
+        """A number that the agent has counted since it was started."""
+        text = self.python(_ASK + 'print(ask("GET", "/metrics"))')
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+        return float(line.split()[1])
 
     def cached(self) -> dict[str, Any]:
         """The versions that the node's NodeDatasetCache lists, by namespace/name; the last one of each name."""

@@ -22,7 +22,8 @@ def install_chart(cluster: Cluster, *options: str) -> None:
     if kubectl(cluster, "get", "namespace", NAMESPACE, check=False).returncode:
         kubectl(cluster, "create", "namespace", NAMESPACE)
         kubectl(cluster, "label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
-    values = ["--set", f"image.tag={IMAGE_TAG}", "--set", "image.pullPolicy=IfNotPresent"]
+    cluster.sources.mkdir(exist_ok=True)
+    values = ["--set", f"image.tag={IMAGE_TAG}", "--set", f"agent.sources={{{cluster.sources}}}"]
     run_helm(cluster, "upgrade", "--install", "dsagent", str(CHART), *values, "--wait", "--timeout=120s", *options)
 
 
