@@ -62,6 +62,13 @@ def test_gpu_topology_needs_no_extra(environment: Environment) -> None:
     assert set(json.loads(done.stdout)) >= {"gpus", "nics", "matrix", "classes"}
 
 
+@pytest.mark.parametrize("part", ["webhook", "controller"])
+def test_parts_of_a_cluster_without_their_extra_name_the_pip_command(environment: Environment, part: str) -> None:
+    done = environment.run("dsagent", part)
+    assert done.returncode == 2
+    assert ("pip install 'dsagent[control]'" in done.stderr) == (not environment.extras), done.stderr
+
+
 @pytest.mark.parametrize("package", ["dsagent", "scheduler_plugin", "gpu_topology"])
 def test_packages_import(environment: Environment, package: str) -> None:
     subprocess.run([environment.python, "-I", "-c", f"import {package}"], check=True, cwd="/")

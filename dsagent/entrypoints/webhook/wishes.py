@@ -17,6 +17,7 @@ from dsagent.contract import (
 )
 
 _KNOWN = (ANNOTATION_DATASETS, ANNOTATION_MODE, ANNOTATION_ON_FAILURE, ANNOTATION_TIMEOUT)
+_NEAR = 0.85  # all of them begin alike
 _DURATION = re.compile(DURATION_PATTERN.removesuffix("$") + r"\Z")
 
 
@@ -41,16 +42,17 @@ class Wishes:
 
 def parse_wishes(annotations: Mapping[str, str]) -> Wishes | None:
     """What the annotations ask for, or None if none of them is ours; raises Refusal."""
-    ours = {key: value.strip() for key, value in annotations.items() if key.startswith(f"{API_GROUP}/")}
+    for key in annotations:
+        near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=_NEAR) if key.startswith(f"{API_GROUP}/") else []
+        if near and key not in _KNOWN:
+            raise Refusal(f"there is no annotation {key}; did you mean {near[0]}?")
+    ours = {key: annotations[key].strip() for key in _KNOWN if key in annotations}
     if not ours:
         return None
-    for key in ours:
-        if key not in _KNOWN:
-            near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.85)  # all of them begin alike
-            known = f"did you mean {near[0]}?" if near else f"there are {_list(_KNOWN)}"
-            raise Refusal(f"there is no annotation {key}; {known}")
     if ANNOTATION_DATASETS not in ours:
-        raise Refusal(f"{_list(ours)} without {ANNOTATION_DATASETS}; name the datasets, for example imagenet, coco")
+        raise Refusal(
+            f"{', '.join(sorted(ours))} without {ANNOTATION_DATASETS}; name the datasets, for example imagenet, coco"
+        )
     if not _DURATION.match(ours.get(ANNOTATION_TIMEOUT, "1h")):
         raise Refusal(f"{ANNOTATION_TIMEOUT} is {ours[ANNOTATION_TIMEOUT]!r}; write for example 90s, 15m, 2h or 7d")
     try:
@@ -72,7 +74,3 @@ def _one_of(ours: Mapping[str, str], key: str, default: str, other: str) -> str:
     if value not in (default, other):
         raise Refusal(f"{key} is {value!r}; write {default} or {other}")
     return value
-
-
-def _list(names: Mapping[str, str] | tuple[str, ...]) -> str:
-    return ", ".join(sorted(names))

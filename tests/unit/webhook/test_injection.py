@@ -102,6 +102,67 @@ def test_a_plain_pod() -> None:
     assert needs_host_path(injected(pod())) == "dsagent-root"
 
 
+@pytest.mark.parametrize(
+    ("before", "order"),
+    [
+        (
+            {
+                "metadata": {
+                    "generateName": "train-",
+                    "labels": {"batch.kubernetes.io/job-name": "train"},
+                    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1"}],
+                },
+                "spec": {"restartPolicy": "Never", "containers": [container()]},
+            },
+            ["dsagent-pull-0", "dsagent-wait"],
+        ),
+        (
+            {
+                "metadata": {
+                    "name": "bert-worker-1",
+                    "labels": {
+                        "training.kubeflow.org/job-name": "bert",
+                        "training.kubeflow.org/replica-type": "worker",
+                    },
+                },
+                "spec": {
+                    "initContainers": [
+                        container("init-pytorch", "alpine:3.10", command=["sh", "-c", "nslookup bert-0"])
+                    ],
+                    "containers": [
+                        container(
+                            "pytorch",
+                            "torch:2",
+                            env=[{"name": "MASTER_ADDR", "value": "bert-master-0"}, {"name": "RANK", "value": "2"}],
+                            args=["--data", "$(DSAGENT_DATASET_COCO)"],
+                            resources={"limits": {"nvidia.com/gpu": "8"}},
+                            volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}],
+                        )
+                    ],
+                    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+                },
+            },
+            ["dsagent-pull-0", "init-pytorch", "dsagent-wait"],
+        ),
+    ],
+    ids=["Job", "PyTorchJob"],
+)
+def test_pods_that_others_make_keep_all_they_had(before: Pod, order: list[str]) -> None:
+    before["metadata"]["annotations"] = {"dsagent.io/datasets": "coco"}
+    after = injected(before)
+    assert names(after["spec"]["initContainers"]) == order
+    assert before["metadata"].get("labels", {}).items() <= after["metadata"]["labels"].items()
+    for was, is_now in zip(before["spec"]["containers"], after["spec"]["containers"], strict=True):
+        given = {key: value for key, value in was.items() if key not in ("env", "volumeMounts")}
+        assert given.items() <= is_now.items()
+        for key in ("env", "volumeMounts"):
+            assert [one for one in is_now[key] if one in was.get(key, [])] == was.get(key, [])
+    kept = {
+        key: value for key, value in before["spec"].items() if key not in ("containers", "initContainers", "volumes")
+    }
+    assert kept.items() <= after["spec"].items()
+
+
 def test_the_init_client_understands_what_it_is_told() -> None:
     wanted = claim(
         f"coco@{VERSION}",
