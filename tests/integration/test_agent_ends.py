@@ -1,5 +1,6 @@
 """Ends of tasks: beside a PUT of the same id, and where they fail half-way."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -80,13 +81,13 @@ def test_an_end_that_fails_half_way_can_be_asked_for_again(scratch: Path) -> Non
     with agent(scratch / "root", "--keep-free", "0B") as served:
         put(served, "t", scratch / "a")
         ready(served, "t")
-        (served.root / "pods" / "t" / "in the way").mkdir()
+        (served.root / "pods" / "t" / "in the way" / "of it").mkdir(parents=True)
         assert served.ask("DELETE", "/v1/tasks/t").status >= 400
         served.kill()
         served.start()
         ready(served, "t")
         assert served.ask("DELETE", "/v1/tasks/t").status >= 400
-        (served.root / "pods" / "t" / "in the way").rmdir()
+        shutil.rmtree(served.root / "pods" / "t" / "in the way")
         assert served.ask("DELETE", "/v1/tasks/t").status == 204
         assert not (served.root / "pods" / "t").exists()
         assert served.ask("POST", "/v1/evict", {"reference": "a"}).status == 200
@@ -146,11 +147,11 @@ def test_a_task_that_cannot_end_holds_up_no_other(scratch: Path) -> None:
     trees.make_files(scratch / "a", 3)
     with agent(scratch / "root", "--keep-free", "0B") as served:
         put(served, "t", scratch / "a", keep_seconds=0.5)
-        (served.root / "pods" / "t" / "in the way").mkdir()
+        (served.root / "pods" / "t" / "in the way" / "of it").mkdir(parents=True)
         put(served, "u", scratch / "a", keep_seconds=1)
         until(lambda: served.ask("GET", "/v1/tasks/u").status == 404)
         assert served.ask("GET", "/v1/tasks/t").status == 200
-        (served.root / "pods" / "t" / "in the way").rmdir()
+        shutil.rmtree(served.root / "pods" / "t" / "in the way")
         until(lambda: served.ask("GET", "/v1/tasks/t").status == 404)
 
 

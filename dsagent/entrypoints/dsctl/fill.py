@@ -165,6 +165,6 @@ EXAMPLES = {
     "cache": example(
         "dsctl cache /mnt/nfs/stores/imagenet",
         "dsctl cache s3://data/coco --lease me --lease-for 8h",
-        "dsctl cache imagenet --node n1   # the Dataset of this name in a cluster",
+        "dsctl cache imagenet --node n1",
     ),
 }
