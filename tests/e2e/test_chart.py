@@ -19,6 +19,7 @@ from tools.cluster.rooms import wait_until
 
 EARLIER = Path(__file__).parent / "charts" / "dsagent-0.0.9.tgz"
 AGENT = f"system:serviceaccount:{NAMESPACE}:dsagent-agent"
+_STATUS = {part: {"bytes": 1} for part in ("capacity", "free", "reserved")}
 WITH_ALL = (
     *("--set", "secretNamespaces.default={s3-keys}", "--set", "agent.sources={/mnt/nfs}"),
     *(
@@ -76,7 +77,7 @@ def test_an_agent_writes_its_own_nodes_cache_and_no_others(cluster: Cluster) -> 
     with pytest.raises(NotPermitted, match="of its own node only: node1"):
         agent.patch(NODE_DATASET_CACHES, "node2", label)
     with pytest.raises(NotPermitted, match="of its own node only: node1"):
-        agent.patch(NODE_DATASET_CACHES, "node2", {"status": {"shownFree": "all"}}, subresource="status")
+        agent.patch(NODE_DATASET_CACHES, "node2", {"status": _STATUS}, subresource="status")
 
 
 def left(cluster: Cluster) -> set[str]:
