@@ -43,6 +43,16 @@ def sources(cluster: Cluster, request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A new namespace, named for the test."""
+    yield from _new_namespace(cluster, request)
+
+
+@pytest.fixture
+def other_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """Another one."""
+    yield from _new_namespace(cluster, request)
+
+
+def _new_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
     made = Namespace(cluster, f"{words}-{secrets.token_hex(2)}")
     kubectl(cluster, "create", "namespace", made.name)
