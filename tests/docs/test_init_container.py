@@ -9,7 +9,7 @@ from dsagent import contract
 from dsagent.entrypoints.init.settings import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "init-container.md").read_text()
-NOT_THE_CLIENTS = {"ENV_CAPACITY", "ENV_KEEP_FREE", "ENV_DATASET_PREFIX"}
+NOT_THE_CLIENTS = {"ENV_CAPACITY", "ENV_CLUSTER_NAMESPACE", "ENV_KEEP_FREE", "ENV_DATASET_PREFIX"}
 NOT_ENDS = {"ROOT", "INTERRUPTED", "TERMINATED"}  # of the agent's own start; and a line for both signals
 
 

@@ -90,6 +90,7 @@ def test_asks_waits_and_links(pod: Pod, serving: FakeAgent, tree: Path, source: 
                 "cluster": False,
             }
         ],
+        "on_failure": "fail",
     }
     assert "Authorization" not in put.headers
 
