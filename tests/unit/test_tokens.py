@@ -89,6 +89,7 @@ def test_who_is_refused_is_not_asked_about_again_at_once() -> None:
 @pytest.mark.parametrize(
     "given",
     ["", "opaque", "a.b.c", token(-1), token(audience="https://kubernetes.default.svc"), "x" * 100_000, token() + ".x"],
+    ids=["empty", "opaque", "not base64", "expired", "of another audience", "too long", "of four parts"],
 )
 def test_what_cannot_be_ours_costs_no_review(given: str) -> None:
     asked = Asked()
