@@ -88,7 +88,8 @@ def test_dsctl_packs_and_caches_local_sources(environment: Environment, tmp_path
 
 def _mypy(environment: Environment, text: str, directory: Path) -> subprocess.CompletedProcess[str]:
     (directory / "user.py").write_text(text)
-    check = [sys.executable, "-m", "mypy", "--strict", f"--python-executable={environment.python}", "user.py"]
+    checker = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={environment.python.parent / 'mypy'}"]
+    check = [*checker, f"--python-executable={environment.python}", "user.py"]
     return subprocess.run(check, check=False, capture_output=True, text=True, cwd=directory)
 
 
