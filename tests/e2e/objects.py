@@ -27,6 +27,17 @@ def annotated(pod: Mapping[str, Any], datasets: str, **annotations: str) -> dict
     return {**pod, "metadata": {**pod["metadata"], "annotations": ours}}
 
 
+def job(of: Mapping[str, Any]) -> dict[str, Any]:
+    """A Job of the pod's name that tries it once."""
+    template = {"metadata": {"annotations": of["metadata"]["annotations"]}, "spec": of["spec"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": of["metadata"]["name"]},
+        "spec": {"backoffLimit": 0, "template": template},
+    }
+
+
 def make_files(folder: Path, count: int = 3, size: int = 1000, content: str = "a") -> Path:
     """A folder with files of one letter each."""
     folder.mkdir(parents=True)

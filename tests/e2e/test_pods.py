@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.kube import TINY, Namespace, phase, pod
-from tests.e2e.objects import annotated, dataset, make_files
+from tests.e2e.objects import annotated, dataset, job, make_files
 from tools.cluster.chart import NAMESPACE
 from tools.cluster.layout import Cluster, ClusterError
 from tools.cluster.rooms import wait_until
@@ -38,16 +37,6 @@ def test_a_guaranteed_pod_keeps_its_exclusive_cpus(namespace: Namespace, sources
     assert phase(ended) == "Succeeded"
     assert ended["status"]["qosClass"] == "Guaranteed"
     assert namespace.logs("trains", "main").split()[1].isdecimal()  # one CPU, neither a range nor a list
-
-
-def job(of: dict[str, Any]) -> dict[str, Any]:
-    template = {"metadata": {"annotations": of["metadata"]["annotations"]}, "spec": of["spec"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": of["metadata"]["name"]},
-        "spec": {"backoffLimit": 0, "template": template},
-    }
 
 
 @pytest.fixture
