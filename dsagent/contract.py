@@ -38,6 +38,7 @@ DEFAULT_AGENT = "unix:///run/dsagent/agent.sock"
 # Through the API server of a cluster, which takes the usual header for itself.
 TOKEN_HEADER = "X-Dsagent-Token"  # noqa: S105 - a header's name
 AGENT_PORT = 9443
+SCHEDULER_PORT = 9444
 ENV_CLUSTER_NAMESPACE = "DSAGENT_CLUSTER_NAMESPACE"  # where the chart was installed
 
 # Options that open a source or store and are no secret; every other one is sent to an agent as a credential.

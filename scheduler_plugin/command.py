@@ -12,7 +12,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from dsagent.contract import ExitCode
+from dsagent.contract import SCHEDULER_PORT, ExitCode
 from scheduler_plugin.errors import BadSetting, PluginError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The scheduler extender: data, rail, NUMA, links.")
@@ -47,7 +47,7 @@ def options(
 
 @app.command()
 def serve(
-    listen: Annotated[str, typer.Option(help="Address and port.", metavar="HOST:PORT")] = "127.0.0.1:9444",
+    listen: Annotated[str, typer.Option(help="Address and port.", metavar="HOST:PORT")] = f"127.0.0.1:{SCHEDULER_PORT}",
     view: Annotated[
         Path | None, typer.Option(help="Serve from this YAML or JSON list of objects, without a cluster.")
     ] = None,

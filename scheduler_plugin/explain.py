@@ -45,6 +45,7 @@ def explanation(state: State, namespace: str, name: str, *, all_nodes: bool) -> 
         "pod": {"namespace": namespace, "name": name, "uid": needs.pod.uid},
         "datasets": [{"name": one.name, "namespace": one.key[0], "version": one.version} for one in needs.wanted],
         "devices": dict(needs.devices),
+        "asked": 0 if state.decisions.of(namespace, name) is None else 2 if decision.scored else 1,
         "when": asked.when.isoformat(timespec="milliseconds"),
         "chosen": chosen or None,
         "notes": _notes(decision, needs, recorded=state.decisions.of(namespace, name) is not None),

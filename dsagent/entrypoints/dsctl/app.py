@@ -21,6 +21,7 @@ MODULES = {
     "tasks": "tasks",
     "watch": "tasks",
     "top": "top",
+    "explain": "explain",
     "completion": "completion",
     "_complete": "completion",
 }
