@@ -4,6 +4,7 @@ A dataset or a class has its arrays from the first pod on that asks for it. Slot
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from scheduler_plugin.foretelling import Foretelling, Verdicts
 from scheduler_plugin.terms.links import MOST, best_scores, free_devices
 
 FIRST = 64  # slots; doubled when they are full
-MOST_WANTED = 4096  # datasets with arrays at a time: beyond that those asked for first begin anew
+MOST_VERSIONS = 8  # of a dataset, with arrays at a time
 
 
 def room(node: NodeFacts) -> tuple[float, float]:
@@ -32,9 +33,11 @@ class Arrays:
 
     def __init__(self) -> None:
         self.nodes: list[NodeFacts] = [NodeFacts()] * FIRST
+        self._remembered: tuple[NodeFacts, ...] | None = None
         self._rate = np.full(FIRST, UNMEASURED_RATE)
         self._room = np.full((2, FIRST), np.inf)
-        self._held: dict[Wanted, Counts] = {}  # state, present bytes and whether it is placed
+        self._where: dict[Key, set[int]] = {}  # the slots where something is known of a dataset
+        self._held: dict[Key, dict[Wanted, Counts]] = {}  # state, present bytes and whether it is placed
         self._users: dict[Key, Counts] = {}
         self._free: dict[str, Counts] = {}
         self._links: dict[str, Array] = {}
@@ -45,14 +48,10 @@ class Arrays:
         if slot >= len(self.nodes):
             self._grow()
         before, self.nodes[slot] = self.nodes[slot], node
+        self._remembered = None
         self._rate[slot] = node.cache.rate if node.cache else UNMEASURED_RATE
         self._room[:, slot] = room(node)
-        keys = _datasets(before) | _datasets(node)
-        for wanted, held in self._held.items():
-            if wanted.key in keys:
-                held[:, slot] = holding(node, wanted)
-        for key, users in self._users.items():
-            users[slot] = node.users.get(key, 0)
+        self._put_datasets(slot, _datasets(before), node)
         if before.topology is not node.topology or before.requested != node.requested:
             self._put_situation(slot, node)
         for resource, free in self._free.items():
@@ -61,10 +60,15 @@ class Arrays:
             for resource, links in self._links.items():
                 links[slot] = best_scores(free_devices(node, resource))
 
+    def remembered(self) -> Sequence[NodeFacts]:
+        """All facts as they are now, by slot; the same sequence until something changes."""
+        if self._remembered is None:
+            self._remembered = tuple(self.nodes)
+        return self._remembered
+
     def forget(self, key: Key) -> None:
         """A dataset's version or size has changed: its arrays are made anew when asked for."""
-        for wanted in [wanted for wanted in self._held if wanted.key == key]:
-            del self._held[wanted]
+        self._held.pop(key, None)
 
     def of(self, slots: NDArray[np.intp]) -> "Slots":
         """The facts of some slots."""
@@ -72,20 +76,21 @@ class Arrays:
 
     def held(self, wanted: Wanted) -> Counts:
         """State, present bytes and whether it is placed, of a dataset, by slot."""
-        if (found := self._held.get(wanted)) is None:
-            if len(self._held) >= MOST_WANTED:
-                del self._held[next(iter(self._held))]
-            found = np.zeros((3, len(self.nodes)), dtype=np.int64)
-            for slot, node in enumerate(self.nodes):
-                if wanted.key in _datasets(node):
-                    found[:, slot] = holding(node, wanted)
-            self._held[wanted] = found
+        known = self._held.setdefault(wanted.key, {})
+        if (found := known.get(wanted)) is None:
+            if len(known) >= MOST_VERSIONS:
+                del known[next(iter(known))]
+            found = known[wanted] = np.zeros((3, len(self.nodes)), dtype=np.int64)
+            for slot in self._where.get(wanted.key, ()):
+                found[:, slot] = holding(self.nodes[slot], wanted)
         return found
 
     def users(self, key: Key) -> Counts:
         """Pods that use a dataset, by slot."""
         if key not in self._users:
-            self._users[key] = np.array([node.users.get(key, 0) for node in self.nodes])
+            users = self._users[key] = np.zeros(len(self.nodes), dtype=np.int64)
+            for slot in self._where.get(key, ()):
+                users[slot] = self.nodes[slot].users.get(key, 0)
         return self._users[key]
 
     def free_devices(self, resource: str) -> Counts:
@@ -105,6 +110,18 @@ class Arrays:
         """Kubelet's verdicts on a pod at some slots."""
         return self._foretelling.verdicts(pod, slots)
 
+    def _put_datasets(self, slot: int, before: set[Key], node: NodeFacts) -> None:
+        now = _datasets(node)
+        for key in before - now:
+            self._where[key].discard(slot)
+        for key in now - before:
+            self._where.setdefault(key, set()).add(slot)
+        for key in before | now:
+            for wanted, held in self._held.get(key, {}).items():
+                held[:, slot] = holding(node, wanted)
+            if (users := self._users.get(key)) is not None:
+                users[slot] = node.users.get(key, 0)
+
     def _put_situation(self, slot: int, node: NodeFacts) -> None:
         if self._foretelling.is_full():
             self._foretelling = Foretelling(len(self.nodes))
@@ -117,9 +134,9 @@ class Arrays:
         self.nodes += [NodeFacts()] * more
         self._rate = np.concatenate([self._rate, np.full(more, UNMEASURED_RATE)])
         self._room = np.concatenate([self._room, np.full((2, more), np.inf)], axis=1)
-        self._held = {
-            key: np.concatenate([old, np.zeros((3, more), dtype=np.int64)], axis=1) for key, old in self._held.items()
-        }
+        for known in self._held.values():
+            for wanted, old in known.items():
+                known[wanted] = np.concatenate([old, np.zeros((3, more), dtype=np.int64)], axis=1)
         for table in (self._users, self._free):
             for name, old in list(table.items()):
                 table[name] = np.concatenate([old, np.zeros(more, dtype=np.int64)])  # type: ignore[index]
@@ -130,6 +147,20 @@ class Arrays:
 def _datasets(node: NodeFacts) -> set[Key]:
     """Those of which something is known on a node."""
     return node.users.keys() | (node.cache.held.keys() if node.cache else set())
+
+
+class Remembered(Sequence[NodeFacts]):
+    """The facts of some slots at one moment."""
+
+    def __init__(self, nodes: Sequence[NodeFacts], slots: NDArray[np.intp]) -> None:
+        self._nodes = nodes
+        self._slots = slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._nodes[self._slots[place]]
 
 
 class Slots:
@@ -143,10 +174,9 @@ class Slots:
         return len(self._slots)
 
     @property
-    def nodes(self) -> Sequence[NodeFacts]:
-        """The facts themselves."""
-        everything = self._arrays.nodes
-        return [everything[slot] for slot in self._slots.tolist()]
+    def nodes(self) -> "Remembered":
+        """The facts themselves, as they are now."""
+        return Remembered(self._arrays.remembered(), self._slots)
 
     @property
     def rate(self) -> Array:

@@ -38,7 +38,7 @@ def read(body: bytes) -> Asked:
         raise BadRequest(f"the body is no JSON: {error}") from error
     except parse.NOT_AN_OBJECT as error:
         raise BadRequest(f"the body is no ExtenderArgs: {error!r}") from error
-    if not isinstance(names, list) or not all(type(name) is str for name in names):
+    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
         raise BadRequest("NodeNames is no list of names")
     return Asked(pod, names, items)
 
@@ -47,8 +47,12 @@ def filtered(asked: Asked, unresolvable: Mapping[int, str]) -> bytes:
     """ExtenderFilterResult: the nodes that remain, in the form that was asked in, and why others do not."""
     rest: dict[str, Any] = {"Nodes": None, "NodeNames": None}
     if asked.items is None:
-        kept = asked.names
-        rest["NodeNames"] = [name for place, name in enumerate(kept) if place not in unresolvable]
+        kept = (
+            [name for place, name in enumerate(asked.names) if place not in unresolvable]
+            if unresolvable
+            else asked.names
+        )
+        rest["NodeNames"] = kept
     else:
         rest["Nodes"] = {"items": [item for place, item in enumerate(asked.items) if place not in unresolvable]}
     reasons = {asked.names[place]: reason for place, reason in unresolvable.items()}

@@ -4,6 +4,7 @@ the requests, so neither waits for a lock.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -79,8 +80,7 @@ class View:
 
     def columns(self, names: Sequence[str]) -> Slots:
         """The facts of these nodes, in this order; of one that is not known there are none."""
-        slot = self._slots.get
-        return self._arrays.of(np.fromiter((slot(name, 0) for name in names), dtype=np.intp, count=len(names)))
+        return self._arrays.of(np.fromiter(map(self._slots.get, names, repeat(0)), dtype=np.intp, count=len(names)))
 
     def node_names(self) -> list[str]:
         """All nodes there are."""

@@ -8,7 +8,8 @@ the nearest at each step.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from scheduler_plugin.columns import Array, Columns
 from scheduler_plugin.facts import Device, Judgement, Needs, NodeFacts
 
 EXACT = 8
+Pairs = tuple[tuple[int, ...], ...]
 MOST = 16  # devices of a class in one pod; more are judged as so many
 
 
@@ -49,30 +51,28 @@ def free_devices(node: NodeFacts, resource: str) -> tuple[Device, ...]:
     return tuple(one for one in devices if one.resource == resource and one.healthy and not one.allocated)
 
 
-def best_scores(devices: Sequence[Device]) -> list[float]:
+def best_scores(devices: Sequence[Device]) -> tuple[float, ...]:
     """For each number of devices up to MOST the score of the best set of so many; 0 where there are fewer."""
+    return _best_scores(tuple(tuple(one.scores.get(other.id, 0) for other in devices) for one in devices))
+
+
+@lru_cache(4096)  # nodes of one make, with the same devices free, have the same
+def _best_scores(pairs: Pairs) -> tuple[float, ...]:
     scores = [0.0] * (MOST + 1)
-    for size in range(2, min(len(devices), MOST) + 1):
-        sets = itertools.combinations(devices, size) if len(devices) <= EXACT else _grown(devices, size)
-        scores[size] = float(max(map(_score, sets)))
-    return scores
+    devices = range(len(pairs))
+    for size in range(2, min(len(pairs), MOST) + 1):
+        sets = itertools.combinations(devices, size) if len(pairs) <= EXACT else _grown(pairs, size)
+        scores[size] = float(max(sum(pairs[a][b] for a, b in itertools.combinations(one, 2)) for one in sets))
+    return tuple(scores)
 
 
-def _grown(devices: Sequence[Device], size: int) -> list[tuple[Device, ...]]:
+def _grown(pairs: Pairs, size: int) -> list[tuple[int, ...]]:
     found = []
-    for first in devices:
-        chosen, rest = [first], [one for one in devices if one is not first]
+    for first in range(len(pairs)):
+        chosen, rest = [first], [one for one in range(len(pairs)) if one != first]
         while len(chosen) < size:
-            nearest = max(rest, key=lambda one: sum(_pair(one.scores, other.id) for other in chosen))
+            nearest = max(rest, key=lambda one: sum(pairs[one][other] for other in chosen))
             chosen.append(nearest)
             rest.remove(nearest)
         found.append(tuple(chosen))
     return found
-
-
-def _score(devices: Sequence[Device]) -> int:
-    return sum(_pair(one.scores, other.id) for one, other in itertools.combinations(devices, 2))
-
-
-def _pair(scores: Mapping[str, int], other: str) -> int:
-    return scores.get(other, 0)

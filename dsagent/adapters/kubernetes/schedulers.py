@@ -36,9 +36,10 @@ def ask_replicas(cluster: ApiCluster, query: Mapping[str, str]) -> Iterator[Answ
         name = metadata(replica)["name"]
         where = path(PODS, namespace, f"https:{name}:{SCHEDULER_PORT}", "proxy") + "/explain"
         headers = {"Authorization": authorization} if authorization else {}
-        connection, answer = cluster.request("GET", where, query, None, headers)
+        connection = cluster.connection()
         try:
-            yield _read(answer.read(), f"scheduler plugin {name}")
+            connection.request("GET", f"{where}?{urlencode(query)}", headers=headers)
+            yield _read(connection.getresponse().read(), f"scheduler plugin {name}")
         except (OSError, http.client.HTTPException) as error:
             raise _unreachable(f"scheduler plugin {name}", str(error)) from error
         finally:

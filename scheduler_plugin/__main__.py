@@ -1,0 +1,5 @@
+"""python -m scheduler_plugin"""
+
+from scheduler_plugin.command import main
+
+main()
