@@ -104,7 +104,8 @@ def test_it_filters_scores_and_explains(plugin: Plugin) -> None:
 
 
 def test_what_is_no_request_is_answered_with_200_all_the_same(plugin: Plugin) -> None:
-    for body in ({}, [], None, "text", {"Pod": None, "NodeNames": NAMES}):
+    bodies: list[object] = [{}, [], None, "text", {"Pod": None, "NodeNames": NAMES}]
+    for body in bodies:
         assert plugin.ask("POST", "/prioritize", body) == (200, b"[]")
         status, answer = plugin.ask("POST", "/filter", body)
         assert status == 200

@@ -18,6 +18,7 @@ from tests.unit.scheduler.worlds import Object, cache, dataset, held, node, pod,
 
 NAMES = ["n0", "n1", "n2"]
 FULL = cache("n2", free=1000)
+FUZZED = State(world(*map(node, NAMES), dataset("coco"), cache("n0", held("coco")), FULL))
 PARTS = {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
 
 
@@ -136,22 +137,20 @@ def _replaced(document: Any, change: Callable[[int], Any], count: list[int]) -> 
 
 @given(JSON, st.integers(1, 40))
 def test_a_body_with_something_else_in_it_is_answered_as_the_protocol_says(other: Any, place: int) -> None:
-    state = State(world(*map(node, NAMES), dataset("coco"), cache("n0", held("coco")), FULL))
     asking = pod("p", "coco", devices={"dsagent.io/gpu-roce1": 1})
     document = {"Pod": asking, "Nodes": None, "NodeNames": NAMES}
     asked = json.dumps(_replaced(document, lambda _: other, [place])).encode()
-    answer = filtered(state, asked)
+    answer = filtered(FUZZED, asked)
     if not answer["Error"] and answer["NodeNames"] is not None:
         names = json.loads(asked)["NodeNames"]
         assert set(answer["NodeNames"]) | answer["FailedAndUnresolvableNodes"].keys() == set(names)
-    prioritized(state, asked)
+    prioritized(FUZZED, asked)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_request_are_an_error_in_the_protocol_s_own_form(noise: bytes) -> None:
-    state = State(world())
-    assert filtered(state, noise)["Error"]
-    assert prioritize_nodes(state, noise) == b"[]"
+    assert filtered(FUZZED, noise)["Error"]
+    assert prioritize_nodes(FUZZED, noise) == b"[]"
 
 
 @pytest.mark.parametrize("amount", ["1e999999999", "NaN", "Infinity", "-", "", "1Zi", [], {}, None])
