@@ -48,7 +48,7 @@ def find_topology(
     subnets = [nic.subnet for nic in machine.nics if nic.pci in near]
     rails = bound.rails if numbers is not None else number_subnets(bound.rails, subnets)
     made = make_rails(machine, near, pairs, rails if numbers is None else numbers, pattern)
-    return Topology(machine, links, made), NodeFile(indices, pairs, rails)
+    return Topology(machine, links, made), NodeFile(indices, pairs, rails, bound.ids)
 
 
 def _gpu(function: PciFunction, index: int, facts: Mapping[str, GpuFacts], overrides: Overrides) -> Gpu:

@@ -1,4 +1,4 @@
-"""What a node must not forget, since kubelet's checkpoint names devices by it: GPU indices, pairs, rail numbers."""
+"""What a node must not forget, since kubelet's checkpoint names devices by it: indices, pairs, rail numbers, ids."""
 
 import json
 import os
@@ -20,6 +20,7 @@ class NodeFile:
     gpus: Mapping[str, int] = field(default_factory=dict)  # PCI address -> index
     pairs: Mapping[str, str] = field(default_factory=dict)  # a GPU's PCI address -> its network function's
     rails: Mapping[str, int] = field(default_factory=dict)  # subnet -> number
+    ids: Mapping[str, str] = field(default_factory=dict)  # a GPU's PCI address -> the id that kubelet got of its device
 
 
 def bind_indices(known: Mapping[str, int], present: Iterable[str]) -> Mapping[str, int]:
@@ -52,7 +53,7 @@ def load_node_file(path: Path) -> NodeFile:
 
 def save_node_file(path: Path, bindings: NodeFile) -> None:
     """Replaces the file in one step and waits until the disk has it. Raises NotPermitted."""
-    parts = {"gpus": bindings.gpus, "pairs": bindings.pairs, "rails": bindings.rails}
+    parts = {"gpus": bindings.gpus, "pairs": bindings.pairs, "rails": bindings.rails, "ids": bindings.ids}
     beside = path.with_name(f".{path.name}.new")
     try:
         with beside.open("w", encoding="utf-8") as file:
@@ -68,11 +69,12 @@ def save_node_file(path: Path, bindings: NodeFile) -> None:
 def _parse(read: object) -> NodeFile:
     """Raises ValueError with what cannot be meant."""
     if not isinstance(read, dict):
-        raise ValueError("it has to hold the objects gpus, pairs and rails")  # noqa: TRY004 - all that is wrong with a file is one error
+        raise ValueError("it has to hold the objects gpus, pairs, rails and ids")  # noqa: TRY004 - all that is wrong with a file is one error
     return NodeFile(
         gpus=_part(read, "gpus", is_address, _is_number),
         pairs=_part(read, "pairs", is_address, lambda value: isinstance(value, str) and is_address(value)),
         rails=_part(read, "rails", _is_subnet, _is_number),
+        ids=_part(read, "ids", is_address, lambda value: isinstance(value, str) and value != ""),
     )
 
 

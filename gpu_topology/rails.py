@@ -13,10 +13,15 @@ _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._
 def check_resource(pattern: str) -> None:
     """Raises UsageError unless the pattern makes names of extended resources, one a number."""
     made = pattern.replace("{n}", "1")
-    if "{n}" in pattern and _RESOURCE.fullmatch(made) and "kubernetes.io/" not in made:
+    if "{n}" in pattern and is_resource(made):
         return
     cause = "it has to be DOMAIN/NAME with {n} for the rail's number, outside kubernetes.io"
     raise UsageError("name resources by", repr(pattern), cause, f"for example {DEFAULT_RESOURCE}")
+
+
+def is_resource(name: str) -> bool:
+    """Whether a plugin may name a resource so: DOMAIN/NAME."""
+    return _RESOURCE.fullmatch(name) is not None and "kubernetes.io/" not in name
 
 
 def near_gpus(

@@ -23,7 +23,7 @@ def test_what_is_saved_is_loaded_and_none_is_an_empty_one(tmp_path: Path) -> Non
     ("content", "cause"),
     [
         ("{", "line 1"),
-        ("[]", "objects gpus, pairs and rails"),
+        ("[]", "objects gpus, pairs, rails and ids"),
         ('{"gpus": []}', "gpus has to be an object"),
         ('{"gpus": {"19:00.0": 0}}', "gpus cannot have '19:00.0'"),
         ('{"gpus": {"0000:19:00.0": true}}', "True"),
