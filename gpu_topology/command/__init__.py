@@ -4,10 +4,10 @@ import argparse
 import os
 import sys
 
-from gpu_topology.command import allocated, examined, recorded, served, shown, vfs
+from gpu_topology.command import allocated, examined, predicted, recorded, served, shown, vfs
 from gpu_topology.errors import EXIT_OK, TopologyError
 
-VERBS = (shown, allocated, vfs, recorded, served, examined)
+VERBS = (shown, allocated, predicted, vfs, recorded, served, examined)
 
 
 class _Version(argparse.Action):

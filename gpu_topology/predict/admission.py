@@ -115,9 +115,9 @@ class _Admission:
             hint = None
             if self.scope is Scope.POD:
                 try:
-                    hint = self._merged(state, pod_demand(self.demands), "the pod")
+                    hint = self._merged(state, pod_demand(self.demands))
                 except Refused as refused:
-                    yield End(refused.reason, refused.why)
+                    yield End(refused.reason, f"the pod: {refused.why}")
                     return
         yield from self._from(state, 0, hint, ())
 
@@ -130,7 +130,7 @@ class _Admission:
             return
         demand = self.demands[index]
         try:
-            hint = given or self._merged(state, demand, f"container {demand.name}")
+            hint = given or self._merged(state, demand)
             after = list(self._allocated(state, index, hint))
         except Refused as refused:
             yield End(refused.reason, f"container {demand.name}: {refused.why}")
@@ -138,14 +138,14 @@ class _Admission:
         for left in after:
             yield from self._from(left, index + 1, given, (*before, hint))
 
-    def _merged(self, state: State, demand: Demand, subject: str) -> Hint:
+    def _merged(self, state: State, demand: Demand) -> Hint:
         """The Topology Manager's choice for a container or a pod. Raises Refused, and Undecided."""
         hints = self._hints(state, demand)
         known = [ANYWHERE if of is None else of or NOWHERE for of in hints.values()]
         best = merge(self.policy, self.options, self.mask, self.node.distances, known)
         if self.policy is not Policy.BEST_EFFORT and not best.preferred:
             places = "; ".join(f"{name} {_places(of)}" for name, of in hints.items() if of is not None)
-            raise Refused(f"{subject}: no NUMA nodes that all prefer: {places}", TOPOLOGY_AFFINITY_ERROR)
+            raise Refused(f"no NUMA nodes that all prefer: {places}", TOPOLOGY_AFFINITY_ERROR)
         return best
 
     def _hints(self, state: State, demand: Demand) -> dict[str, Hints]:
