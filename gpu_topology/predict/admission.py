@@ -27,7 +27,7 @@ from gpu_topology.predict.hints import ANYWHERE, NOWHERE, Hint, Hints, mask_of, 
 from gpu_topology.predict.memory import Memory, allocate_memory, check_known, make_memory, memory_hints
 from gpu_topology.predict.merge import merge
 
-MOST_WAYS = 2000  # of handing out devices that are looked at before it is called unknown
+MOST_WAYS = 500  # of handing out devices that are looked at before it is called unknown
 _FIRST = ("pods", CPU, MEMORY, "ephemeral-storage")
 _NO_HINT = Hint(None, preferred=False)  # what the policy none gives every container
 
@@ -100,10 +100,12 @@ class _Admission:
         wanted = {name for demand in self.demands for name in demand.devices}
         pools = {name: make_pool(name, node.devices[name]) for name in wanted}
         state = State(Cpus(node.cpus.free if node.cpus else 0), memory, pools)
-        ends = list(self._ends(state))
-        reasons = sorted({end.reason for end in ends})
-        if len(reasons) > 1:
-            raise Undecided(f"it depends on which devices the containers get: {' or '.join(reasons)}")
+        ends: list[End] = []
+        for end in self._ends(state):
+            ends.append(end)
+            if end.reason != ends[0].reason:
+                either = " or ".join(sorted((ends[0].reason, end.reason)))
+                raise Undecided(f"it depends on which devices the containers get: {either}")
         affinities = tuple(_common(hints) for hints in zip(*(end.affinities for end in ends), strict=True))
         names = [demand.name for demand in self.demands]
         return Verdict(ends[0].reason, ends[0].why, dict(zip(names, affinities, strict=False)))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpu_topology.predict.ends import Refused, Undecided
 from gpu_topology.predict.facts import CpuLayout
-from gpu_topology.predict.hints import nodes_of
+from gpu_topology.predict.hints import bits_of
 
 Slice = tuple[list[int], int]  # as Go has it: a list that others may share, and how much of it counts
 Spread = tuple[float, Slice | None, Slice]  # balance, nodes that give the remainder, nodes that give an even part
@@ -198,4 +198,4 @@ def _fullest(level: Mapping[int, int], free: int) -> list[int]:
 def _cpus_in_order(layout: CpuLayout, free: int, *, whole_cores: bool) -> Iterator[int]:
     level = layout.by_core if whole_cores else layout.by_socket
     for unit in _in_order(layout, free, level):
-        yield from nodes_of(level[unit] & free)
+        yield from bits_of(level[unit] & free)

@@ -68,18 +68,23 @@ def pod_demand(demands: tuple[Demand, ...]) -> Demand:
 
 def requests_of(pod: Pod) -> dict[str, int]:
     """What the scheduler counts for the pod: the most that it can have in use at once, and its overhead."""
+    alone = len(pod.in_order) == 1
+    counted = dict(pod.in_order[0].requests) if alone else _counted(pod)
+    counted |= {name: amount for name, amount in pod.requests.items() if _is_for_pods(name)}
+    for name, amount in pod.overhead.items():
+        counted[name] = counted.get(name, 0) + amount
+    return counted
+
+
+def _counted(pod: Pod) -> dict[str, int]:
     roles = _roles(pod)
     names = {name for container in pod.in_order for name in container.requests}
-    counted = {
+    return {
         name: most_at_once(
             (role, container.requests.get(name, 0)) for role, container in zip(roles, pod.in_order, strict=True)
         )
         for name in names
     }
-    counted |= {name: amount for name, amount in pod.requests.items() if _is_for_pods(name)}
-    for name, amount in pod.overhead.items():
-        counted[name] = counted.get(name, 0) + amount
-    return counted
 
 
 def most_at_once(amounts: Iterable[tuple[Role, int]]) -> int:

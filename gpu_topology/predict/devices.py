@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gpu_topology.predict.demand import Role
 from gpu_topology.predict.ends import Refused
 from gpu_topology.predict.facts import PluginDevice
-from gpu_topology.predict.hints import Hints, make_hints, mask_of
+from gpu_topology.predict.hints import Hints, make_hints, place_of
 
 Counts = tuple[int, ...]
 
@@ -39,7 +39,7 @@ def make_pool(resource: str, devices: Sequence[PluginDevice]) -> Pool:
     free: dict[int | None, int] = {}
     healthy = allocated = 0
     for device in devices:
-        place = None if device.numa_nodes is None else mask_of(device.numa_nodes)
+        place = place_of(device.numa_nodes)
         every[place] = every.get(place, 0) + 1
         healthy += device.is_healthy
         allocated += device.is_allocated

@@ -27,9 +27,21 @@ def mask_of(nodes: Iterable[int]) -> int:
     return mask
 
 
+def bits_of(mask: int) -> tuple[int, ...]:
+    """The numbers of a mask's bits, ascending."""
+    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
+@cache
 def nodes_of(mask: int) -> tuple[int, ...]:
-    """The nodes of a mask, ascending."""
-    return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
+    """The nodes of a mask, ascending; remembered, since there are few."""
+    return bits_of(mask)
+
+
+@cache
+def place_of(nodes: tuple[int, ...] | None) -> int | None:
+    """The mask of a device's nodes; None is None."""
+    return None if nodes is None else mask_of(nodes)
 
 
 @cache

@@ -60,7 +60,7 @@ def memory_hints(memory: Memory, requested: Mapping[str, int]) -> tuple[Hint, ..
 
     def could_hold(some: int) -> bool:
         own = [memory.zones[node].allocatable for node in nodes_of(some)]
-        return all(sum(zone[name] for zone in own) >= amount for name, amount in requested.items())
+        return all(sum([zone[name] for zone in own]) >= amount for name, amount in requested.items())
 
     def holds(some: int) -> bool:
         return (
@@ -131,7 +131,7 @@ def _take(zones: dict[int, Zone], mask: int, name: str, amount: int) -> None:
 
 
 def _free(memory: Memory, some: int, name: str) -> int:
-    return sum(memory.zones[node].free[name] for node in nodes_of(some))
+    return sum([memory.zones[node].free[name] for node in nodes_of(some)])
 
 
 def _text(mask: int) -> str:

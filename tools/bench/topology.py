@@ -1,4 +1,4 @@
-"""gpu-topology on a machine with 16 GPUs: what discovery takes, and a choice of GPUs."""
+"""gpu-topology on a machine with 16 GPUs: what discovery takes, a choice of GPUs, and a prediction."""
 
 import sys
 import tempfile
@@ -10,11 +10,25 @@ from pathlib import Path
 from gpu_topology.allocate import Policy, allocate
 from gpu_topology.discover import find_topology
 from gpu_topology.links import scores
+from gpu_topology.predict import (
+    Container,
+    CpuFacts,
+    CpuLayout,
+    MemoryZone,
+    Node,
+    Options,
+    PlacedCpu,
+    PluginDevice,
+    Pod,
+    Scope,
+    predict,
+)
+from gpu_topology.predict import Policy as Kubelet
 from gpu_topology.recording import load_recording
 from gpu_topology.sysfs import Directory
 from tests.machines.build import MACHINES
 from tests.machines.trees import put, tree_of
-from tools.bench.setting import MEMORY, Setting, command
+from tools.bench.setting import GIB, MEMORY, Setting, command
 from tools.bench.timing import Contender, Result, median, race
 
 MACHINE = "dgx-2"
@@ -24,7 +38,7 @@ REPEATS = 20
 
 
 def topology(setting: Setting) -> Result:
-    """Discovery from files, and the slowest choice over all policies and sizes."""
+    """Discovery from files, the slowest choice over all policies and sizes, and a prediction for a usual node."""
     result = Result("topology", f"GPU topology of a machine with 16 GPUs and {OTHERS} other PCI functions")
     recorded = load_recording(MACHINES / MACHINE)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
@@ -45,8 +59,27 @@ def topology(setting: Setting) -> Result:
     )
     result.note("discovery inside the process", discovery, "ms", 100)
     result.note("allocate, the slowest of all policies and sizes", slowest, "ms", 5)
+    result.note("predict, two NUMA nodes with 64 CPUs and 8 GPUs", _prediction(), "ms", 0.2)
     result.note("whole command gpu-topology show", median(result.seconds[SHOW]) * 1000, "ms")
     return result
+
+
+def _prediction() -> float:
+    """A Guaranteed pod with CPUs, memory and GPUs for a node where all of kubelet's managers take part."""
+    cpus = (PlacedCpu(cpu, numa_node=cpu // 16 % 2, socket=cpu // 16 % 2, core=cpu % 32) for cpu in range(64))
+    layout = CpuLayout(tuple(cpus))
+    memory = {"memory": 256 * GIB}
+    node = Node(
+        numa_nodes=(0, 1),
+        cpus=CpuFacts(layout, free=layout.everything & ~1, reserved=1),
+        memory={number: MemoryZone(memory, memory) for number in (0, 1)},
+        devices={"gpu": tuple(PluginDevice((gpu // 4,), is_allocated=gpu in (0, 5)) for gpu in range(8))},
+        allocatable={"cpu": 63_000, "memory": 512 * GIB, "pods": 110},
+        requested={"cpu": 2_000, "memory": GIB, "pods": 8},
+    )
+    asked = {"cpu": 8_000, "memory": 64 * GIB, "gpu": 2}
+    pod = Pod((Container("main", asked, asked),))
+    return _milliseconds(lambda: predict(Kubelet.SINGLE_NUMA_NODE, Options(), Scope.CONTAINER, pod, node))
 
 
 def _add_others(root: Path) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 
@@ -58,7 +58,7 @@ def _compare(documents: list[Document], answers: list[Answer]) -> int:
 
 def _record(path: Path, documents: list[Document], answers: list[Answer]) -> None:
     lines = (
-        json.dumps({"case": document, "answer": asdict(answer)}, separators=(",", ":"))
+        json.dumps({"case": document, "answer": asdict(replace(answer, message=""))}, separators=(",", ":"))
         for document, answer in zip(documents, answers, strict=True)
     )
     path.write_text("".join(f"{line}\n" for line in lines))

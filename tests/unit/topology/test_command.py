@@ -171,3 +171,23 @@ def test_record_says_where_it_cannot_write(typed: Typed, tmp_path: Path) -> None
 def test_the_guides_picture_is_what_show_draws(typed: Typed) -> None:
     guides = MACHINES.parents[1] / "docs"
     assert (guides / "img" / "gpu-topology.svg").read_text() == typed("show", PATENT, "-o", "svg")[1]
+
+
+def test_predict_says_where_and_why(typed: Typed) -> None:
+    words = ("predict", PATENT, "--policy", "single-numa-node", "--gpus", 2, "--cpus", 4)
+    assert typed(*words, "--used", "0,1,2") == (
+        0,
+        "Admit on NUMA node 1: everything can be allocated on the NUMA nodes that are preferred\n",
+        "",
+    )
+    code, out, _ = typed(*words, "--used", "0,1,2,4,5,6", "-o", "json")
+    verdict = json.loads(out)
+    assert code == 0
+    assert verdict["reason"] == "TopologyAffinityError"
+    assert "gpu fits only on more nodes" in verdict["why"]
+    assert verdict["affinities"] == {}
+    code, out, _ = typed(*words, "--used-cpus", "1-1000")
+    assert (code, out) == (2, "")
+    assert typed(*words, "--used", "x")[0] == 2
+    assert typed(*words, "--used", "8")[0] == 2
+    assert typed("predict", PATENT, "--cpus", "nan")[0] == 2

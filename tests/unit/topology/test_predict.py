@@ -1,6 +1,8 @@
 """Kubelet's verdicts on pods whose answer can be worked out by hand."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,8 @@ from gpu_topology.predict import (
     Verdict,
     predict,
 )
+from tools.kubelet_oracle.cases import read_case
+from tools.kubelet_oracle.oracle import agrees, read_answer
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -34,6 +38,7 @@ LAYOUT = CpuLayout(
 )
 CPUS = CpuFacts(LAYOUT, free=LAYOUT.everything & ~0x10001, reserved=0x10001)
 GPUS = tuple(PluginDevice((index // 4,)) for index in range(8))
+RECORDED = Path(__file__).parents[2] / "kubelet" / "cases.jsonl"  # by tools.kubelet_oracle --record
 NODE = Node(numa_nodes=(0, 1), cpus=CPUS, devices={GPU: GPUS})
 
 
@@ -163,3 +168,22 @@ def test_chance_is_said() -> None:
     assert judge(pod, node, Policy.BEST_EFFORT).reason == ADMIT
     last = judge(Pod((pod.containers[0], container("b", gpus=1, cpus=0.5))), node, Policy.RESTRICTED)
     assert last.affinities == {"a": Affinity((0, 1), is_preferred=True), "b": None}
+
+
+def test_as_kubelet_said() -> None:
+    """What kubelet 1.34's own managers answered to random cases."""
+    recorded = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    wrong = []
+    unknown = 0
+    for number, one in enumerate(recorded):
+        verdict, answer = read_case(one["case"]).verdict(), read_answer(one["answer"])
+        if verdict.reason == UNKNOWN:
+            unknown += 1
+        elif not agrees(verdict, answer):
+            wrong.append((number, verdict, answer))
+    assert not wrong
+    assert unknown < len(recorded) / 50
+    assert {one["answer"]["reason"] for one in recorded} >= {
+        *(ADMIT, TOPOLOGY_AFFINITY_ERROR, UNEXPECTED_ADMISSION_ERROR, SMT_ALIGNMENT_ERROR),
+        *("OutOfcpu", "OutOfpods", "OutOfhugepages-1Gi"),
+    }
