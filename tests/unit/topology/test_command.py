@@ -191,3 +191,25 @@ def test_predict_says_where_and_why(typed: Typed) -> None:
     assert typed(*words, "--used", "x")[0] == 2
     assert typed(*words, "--used", "8")[0] == 2
     assert typed("predict", PATENT, "--cpus", "nan")[0] == 2
+
+
+def test_doctor_says_what_keeps_gpus_from_being_served(typed: Typed, tmp_path: Path) -> None:
+    code, out, err = typed("doctor", PATENT, "--kubelet-folder", tmp_path)
+    assert code == 1
+    assert out.splitlines() == [
+        "ok   devices: 4 of dsagent.io/gpu-roce1, 4 of dsagent.io/gpu-roce2",
+        f"bad  there is no {tmp_path}/kubelet.sock; kubelet does not run, or elsewhere",
+        "ok   other plugins: none",
+    ]
+    assert "cannot serve this node's GPUs: there is no" in err
+
+
+def test_serve_needs_kubelets_folder_and_knows_its_variables(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = typed("serve", PATENT, "--folder", tmp_path, "--kubelet-folder", tmp_path / "none")
+    assert (code, "cannot watch" in err) == (1, True)
+    monkeypatch.setenv("GPU_TOPOLOGY_HOST_NETWORK", "perhaps")
+    code, _, err = typed("serve", PATENT)
+    assert code == 2
+    assert "'perhaps' is neither on nor off" in err
