@@ -35,7 +35,7 @@ from dsagent.service.space import check_directories, drop_dead
 FRESH_SECONDS = 5.0
 RESOLVERS = 8
 UPKEEP_SECONDS = 60.0
-EXPIRY_SECONDS = 1.0
+EXPIRY_SECONDS = 2.0
 NAMED_TASKS = 8  # in the lines of the log about an errand
 OWNER = "agent"
 
@@ -422,19 +422,18 @@ class Agent:
         """Ends tasks that were to be kept for some time, and forgets listings that are not fresh any more."""
         now = self.node.clock.now()
         with self._lock:
-            over = [
-                task.spec.id for task in self._book.tasks.values() if task.expires is not None and task.expires < now
-            ]
+            over = [task for task in self._book.tasks.values() if task.expires is not None and task.expires < now]
             for request, errand in list(self._errands.items()):
                 if errand.brought and not errand.is_recent(FRESH_SECONDS):
                     del self._errands[request]
-        for task_id in over:
+        for task in over:
             try:
-                self.delete(task_id)
+                self._book.end(task.spec.id, self._leave, task)
+                self._admission.wake()
             except NotCached:
                 continue
             except DsagentError as error:  # the others end all the same
-                log.warning("task %s cannot be ended: %s", task_id, error)
+                log.warning("task %s cannot be ended: %s", task.spec.id, error)
 
     def _tidy(self) -> None:
         recover(self.node)

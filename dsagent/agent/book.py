@@ -60,12 +60,15 @@ class Book:
         tasks = [self.tasks[task_id] for task_id in errand.tasks if task_id in self.tasks]
         return [(task, part) for task in tasks for part in task.parts if part.errand is errand]
 
-    def end(self, task_id: str, leave: Callable[[Part, str], None]) -> None:
+    def end(self, task_id: str, leave: Callable[[Part, str], None], only: Task | None = None) -> None:
         """Ends a task and its leases, after `leave` has taken each part off its errand, inside the lock. Raises
-        NotCached; what else it raises leaves the task to be ended once more.
+        NotCached, also if it is not the one that was meant by `only`, but a new one of the same id; what else it raises
+        leaves the task to be ended once more.
         """
         with self.changed:
             task = self.find(task_id)
+            if only is not None and only is not task:
+                raise NotCached("end", f"the task {task_id}", "it has ended", "see those that are there: dsctl tasks")
             del self.tasks[task_id]
             self._ending.add(task_id)
             for part in task.parts:

@@ -11,8 +11,10 @@ import pytest
 
 from dsagent.adapters.throttle import Throttle
 from dsagent.agent.agent import Shares
-from dsagent.agent.events import Event
+from dsagent.agent.book import Book
+from dsagent.agent.events import Event, EventLog
 from dsagent.agent.tasks import TaskSpec, Wanted
+from dsagent.core.errors import NotCached
 from dsagent.core.ports import Location
 from dsagent.core.tasks import Owner, TaskInfo
 from dsagent.service.origins import CacheRequest
@@ -22,6 +24,7 @@ from tests.support import trees
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
 from tests.support.devices import ext4
+from tests.support.nodes import node_at
 
 ROUNDS = 60
 
@@ -190,3 +193,14 @@ def test_who_asks_for_the_same_in_another_way_holds_up_no_other(scratch: Path) -
         assert served.ask("PATCH", "/v1/limits", {"bandwidth": 0}).status == 200
         ready(served, "a")
         ready(served, "other")
+
+
+def test_the_end_of_a_task_that_is_over_leaves_a_new_one_of_its_id_alone(scratch: Path) -> None:
+    book = Book(node_at(scratch / "root"), EventLog())
+    spec = TaskSpec("t", Owner("_local", "a test", ""), (Wanted(CacheRequest(Location(str(scratch / "a")))),))
+    over = book.enter(spec)
+    book.end("t", lambda _part, _id: None)
+    book.enter(spec)
+    with pytest.raises(NotCached):
+        book.end("t", lambda _part, _id: None, over)
+    assert "t" in book.tasks
