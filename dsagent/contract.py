@@ -107,3 +107,13 @@ EVENT_SOURCE_CHANGED = "SourceChanged"
 EVENT_CACHE_FAILED = "CacheFailed"
 EVENT_CACHE_DELAYED = "CacheDelayed"  # early caching was not possible; the pod's own request comes later
 EVENT_NOT_INJECTED = "NotInjected"
+# Those of the controller, on Datasets.
+EVENT_AVAILABLE = "Available"  # a node has it, and none had
+EVENT_UNAVAILABLE = "Unavailable"
+EVENT_PREFETCH_STARTED = "PrefetchStarted"
+EVENT_PREFETCH_DONE = "PrefetchDone"
+EVENT_PREFETCH_SHORT = "PrefetchShort"  # fewer nodes are fit for it than are asked for
+EVENT_PREFETCH_RENEWED = "PrefetchRenewed"  # spec.maxAge is over: nodes compare with the source
+EVENT_PREFETCH_ENDED = "PrefetchEnded"
+EVENT_DELETING = "Deleting"  # its copies are being removed
+EVENT_COPIES_LEFT = "CopiesLeft"  # it is gone, some copies are not

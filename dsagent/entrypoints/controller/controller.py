@@ -3,19 +3,31 @@
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from dsagent.adapters.kubernetes.recorder import Said
 from dsagent.adapters.kubernetes.watch import Heard, Watch
 from dsagent.api.v1alpha1.dataset import ClusterDataset, Dataset, DatasetStatus
+from dsagent.api.v1alpha1.meta import ObjectMeta
 from dsagent.api.v1alpha1.node_dataset_cache import NodeDatasetCache
 from dsagent.contract import FINALIZER
-from dsagent.core.cluster import CLUSTER_DATASETS, DATASETS, NODE_DATASET_CACHES, NODES, Cluster, Object, metadata
+from dsagent.core.cluster import (
+    CLUSTER_DATASETS,
+    DATASETS,
+    NODE_DATASET_CACHES,
+    NODES,
+    Cluster,
+    Object,
+    Resource,
+    metadata,
+)
 from dsagent.core.errors import DsagentError, NoSuchObject, ObjectConflict
 from dsagent.entrypoints.controller.leadership import RENEW_SECONDS, Leadership
 from dsagent.entrypoints.controller.rules import Copy, NodeState, may_go, next_look, status_of
+from dsagent.entrypoints.controller.telling import Teller, news_of, news_of_end
 
 log = logging.getLogger("dsagent")
 
@@ -37,11 +49,12 @@ class _Node:
 
 
 class Controller:
-    """Looks after all Datasets and ClusterDatasets of a cluster, as long as it leads."""
+    """Looks after all Datasets and ClusterDatasets of a cluster, as long as it leads. `say` writes an event."""
 
-    def __init__(self, cluster: Cluster, leadership: Leadership) -> None:
+    def __init__(self, cluster: Cluster, leadership: Leadership, say: Callable[[Said], None]) -> None:
         self._cluster = cluster
         self._leadership = leadership
+        self._teller = Teller(say)
         self._changed = threading.Event()
         self._stopped = threading.Event()
         self._nodes: Watch[_Node] = Watch(cluster, NODES, _node, self._hear)
@@ -108,22 +121,23 @@ class Controller:
         self, dataset: Dataset | ClusterDataset, nodes: Mapping[str, NodeState], copies: list[Copy], now: datetime
     ) -> None:
         if may_go(dataset, nodes, copies, now):
-            set_finalizer(self._cluster, dataset, there=False)
+            set_finalizer(self._cluster, _resource(dataset), dataset.metadata, there=False)
+            self._teller.tell(dataset, news_of_end(copies, nodes), now)
             return
         if dataset.metadata.deletion_timestamp is None and FINALIZER not in (dataset.metadata.finalizers or ()):
-            set_finalizer(self._cluster, dataset, there=True)
+            set_finalizer(self._cluster, _resource(dataset), dataset.metadata, there=True)
             return  # its change is heard
-        status = status_of(dataset, nodes, copies, now)
-        before, after = (dataset.status or DatasetStatus()).document(), status.document()
+        status, known = status_of(dataset, nodes, copies, now), dataset.status or DatasetStatus()
+        before, after = known.document(), status.document()
         if before != after:
             # A merge patch keeps what it does not name.
             self._write_status(dataset, {**dict.fromkeys(before), **after})
+            self._teller.tell(dataset, news_of(known, status), now)
 
     def _write_status(self, dataset: Dataset | ClusterDataset, change: Object) -> None:
-        resource = DATASETS if isinstance(dataset, Dataset) else CLUSTER_DATASETS
         names = dataset.metadata
         body = {"metadata": {"resourceVersion": names.resource_version}, "status": change}
-        self._cluster.patch(resource, names.name, body, names.namespace or "", subresource="status")
+        self._cluster.patch(_resource(dataset), names.name, body, names.namespace or "", subresource="status")
 
     def _lead(self) -> None:
         while not self._stopped.is_set():
@@ -136,9 +150,8 @@ class Controller:
         self._changed.set()
 
 
-def set_finalizer(cluster: Cluster, dataset: Dataset | ClusterDataset, *, there: bool) -> None:
+def set_finalizer(cluster: Cluster, resource: Resource, names: ObjectMeta, *, there: bool) -> None:
     """Puts our finalizer on an object or takes it off; others stay. Raises what Cluster raises."""
-    names = dataset.metadata
     others = [one for one in names.finalizers or () if one != FINALIZER]
     change = {
         "metadata": {
@@ -146,22 +159,11 @@ def set_finalizer(cluster: Cluster, dataset: Dataset | ClusterDataset, *, there:
             "finalizers": [*others, FINALIZER] if there else others or None,
         }
     }
-    resource = DATASETS if isinstance(dataset, Dataset) else CLUSTER_DATASETS
     cluster.patch(resource, names.name, change, names.namespace or "")
 
 
-def let_go(cluster: Cluster) -> None:
-    """Removes what an uninstalled chart would leave: finalizers, and what nodes said. Raises what Cluster raises."""
-    datasets: list[Dataset | ClusterDataset] = [
-        *(Dataset.model_validate(one) for one in cluster.listing(DATASETS).items),
-        *(ClusterDataset.model_validate(one) for one in cluster.listing(CLUSTER_DATASETS).items),
-    ]
-    for dataset in datasets:
-        if FINALIZER in (dataset.metadata.finalizers or ()):
-            set_finalizer(cluster, dataset, there=False)
-    for cache in cluster.listing(NODE_DATASET_CACHES).items:
-        cluster.delete(NODE_DATASET_CACHES, metadata(cache)["name"])
-    log.info("took the finalizers off %d datasets", len(datasets))
+def _resource(dataset: Dataset | ClusterDataset) -> Resource:
+    return DATASETS if isinstance(dataset, Dataset) else CLUSTER_DATASETS
 
 
 def _node(document: Object) -> _Node:

@@ -14,6 +14,7 @@ LEASE_SECONDS = 15
 RENEW_SECONDS = 5.0
 # A leader that could not renew for so long stops, well before another one may begin.
 GIVE_UP_SECONDS = 10.0
+_ATTEMPTS = 10
 
 
 class Leadership:
@@ -60,6 +61,17 @@ class Leadership:
             except DsagentError as error:
                 log.warning("releasing the lease: %s", error)
 
+    def seize(self, seconds: int) -> None:
+        """Takes the Lease from whoever holds it, for so long; who led before may go on for GIVE_UP_SECONDS. Raises what
+        Cluster raises.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._hold(self._cluster.get(LEASES, self._lease, self._namespace), seconds)
+            except ObjectConflict:
+                continue  # its leader has just renewed it
+        return self._hold(self._cluster.get(LEASES, self._lease, self._namespace), seconds)
+
     def _take(self) -> bool:
         asked = time.monotonic()
         found = self._cluster.get(LEASES, self._lease, self._namespace)
@@ -71,13 +83,18 @@ class Leadership:
         over = asked - self._seen_at > spec.get("leaseDurationSeconds", LEASE_SECONDS)
         if holder and holder != self._identity and not over:
             return False
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        change: dict[str, Any] = {
-            "metadata": {"resourceVersion": version},
-            "spec": {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
-        }
-        if holder != self._identity:
-            change["spec"] |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
-        self._cluster.patch(LEASES, self._lease, change, self._namespace)
+        self._hold(found, LEASE_SECONDS)
         self._renewed = asked
         return True
+
+    def _hold(self, found: Object, seconds: int) -> None:
+        """Writes that it is held; raises ObjectConflict if it has changed since it was found."""
+        spec: Object = found.get("spec") or {}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        change: dict[str, Any] = {
+            "metadata": {"resourceVersion": metadata(found)["resourceVersion"]},
+            "spec": {"holderIdentity": self._identity, "leaseDurationSeconds": seconds, "renewTime": now},
+        }
+        if spec.get("holderIdentity") != self._identity:
+            change["spec"] |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
+        self._cluster.patch(LEASES, self._lease, change, self._namespace)

@@ -160,11 +160,12 @@ def _conditions(
         found = [_condition(dataset, "Cached", False, "OnNoNode", "no node has it whole yet", now)]
     if prefetch is not None:
         wanted = dataset.spec.prefetch.nodes if dataset.spec.prefetch else None
-        short = wanted is not None and len(prefetch.nodes) < wanted
+        short = len(prefetch.nodes) < (1 if wanted is None else wanted)
         done = prefetch.ready == len(prefetch.nodes) and not short
         message = f"on {prefetch.ready} of {_nodes(len(prefetch.nodes))}"
         if short:
-            message += f"; {wanted} are asked for, and no more are fit for it"
+            asked = "all that match" if wanted is None else wanted
+            message += f"; {asked} are asked for, and no more are fit for it: ready, schedulable, with an agent"
         reason = "TooFewNodes" if short else "Done" if done else "UnderWay"
         found.append(_condition(dataset, "Prefetched", done, reason, message, now))
     conditions: Sequence[Condition] = [

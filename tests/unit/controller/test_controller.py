@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from dsagent.adapters.kubernetes.recorder import Said
 from dsagent.contract import FINALIZER
 from dsagent.core.cluster import CLUSTER_DATASETS, DATASETS, LEASES, NODE_DATASET_CACHES, NODES, Object, metadata
 from dsagent.core.errors import NoSuchObject
 from dsagent.entrypoints.controller import leadership
-from dsagent.entrypoints.controller.controller import Controller, let_go
+from dsagent.entrypoints.controller.controller import Controller
 from dsagent.entrypoints.controller.leadership import Leadership
 from tests.fakes.cluster import MemoryCluster
 
@@ -33,8 +34,13 @@ def cluster() -> MemoryCluster:
 
 
 @pytest.fixture
-def controller(cluster: MemoryCluster) -> Iterator[Controller]:
-    found = Controller(cluster, Leadership(cluster, "system", "controller", "me"))
+def said() -> list[Said]:
+    return []
+
+
+@pytest.fixture
+def controller(cluster: MemoryCluster, said: list[Said]) -> Iterator[Controller]:
+    found = Controller(cluster, Leadership(cluster, "system", "controller", "me"), said.append)
     thread = threading.Thread(target=found.run)
     thread.start()
     yield found
@@ -69,7 +75,7 @@ def make(cluster: MemoryCluster, resource: Any = DATASETS, **spec: Any) -> Objec
     return cluster.create(resource, body, "research")
 
 
-def test_a_datasets_status_follows_its_nodes(cluster: MemoryCluster, controller: Controller) -> None:
+def test_a_datasets_status_follows_its_nodes(cluster: MemoryCluster, controller: Controller, said: list[Said]) -> None:
     make(cluster, prefetch={"nodes": 2})
     until(lambda: status(cluster).get("phase") == "Pending")
     assert status(cluster)["prefetch"]["nodes"] == ["n1", "n2"]
@@ -81,6 +87,9 @@ def test_a_datasets_status_follows_its_nodes(cluster: MemoryCluster, controller:
     hold(cluster, "n1")
     until(lambda: status(cluster).get("phase") == "Pending")
     assert "version" not in status(cluster)
+    until(lambda: len(said) == 4)
+    assert [one.reason for one in said] == ["PrefetchStarted", "Available", "PrefetchEnded", "Unavailable"]
+    assert {(one.about.kind, one.about.namespace, one.about.name) for one in said} == {("Dataset", "research", "coco")}
 
 
 def test_a_cluster_dataset_has_the_copies_of_its_own_namespace(cluster: MemoryCluster, controller: Controller) -> None:
@@ -91,17 +100,19 @@ def test_a_cluster_dataset_has_the_copies_of_its_own_namespace(cluster: MemoryCl
 
 
 def test_a_deleted_dataset_goes_when_no_node_holds_unused_copies(
-    cluster: MemoryCluster, controller: Controller
+    cluster: MemoryCluster, controller: Controller, said: list[Said]
 ) -> None:
     make(cluster)
     hold(cluster, "n1", version())
     until(lambda: FINALIZER in metadata(cluster.get(DATASETS, "coco", "research")).get("finalizers", ()))
+    until(lambda: status(cluster).get("phase") == "Ready")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     cluster.delete(DATASETS, "coco", "research")
     cluster.patch(DATASETS, "coco", {"metadata": {"deletionTimestamp": now}}, "research")
     until(lambda: status(cluster).get("phase") == "Deleting")
     cluster.delete(NODES, "n1")
     until(lambda: _is_gone(cluster))
+    assert [one.note for one in said if one.reason == "Deleting"] == ["unused copies are being removed from n1"]
 
 
 def _is_gone(cluster: MemoryCluster) -> bool:
@@ -110,14 +121,6 @@ def _is_gone(cluster: MemoryCluster) -> bool:
     except NoSuchObject:
         return True
     return False
-
-
-def test_what_an_uninstalled_chart_leaves(cluster: MemoryCluster) -> None:
-    make(cluster)
-    cluster.patch(DATASETS, "coco", {"metadata": {"finalizers": ["other/one", FINALIZER]}}, "research")
-    let_go(cluster)
-    assert metadata(cluster.get(DATASETS, "coco", "research"))["finalizers"] == ["other/one"]
-    assert cluster.listing(NODE_DATASET_CACHES).items == []
 
 
 def test_one_replica_leads_and_another_takes_over(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:

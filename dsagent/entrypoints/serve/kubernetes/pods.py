@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable
 
 from dsagent.adapters.kubelet import Kubelet
+from dsagent.adapters.kubernetes.recorder import Said
 from dsagent.adapters.kubernetes.watch import Heard, Watch
 from dsagent.agent.agent import Agent
 from dsagent.contract import EVENT_CACHE_DELAYED, EVENT_NOT_INJECTED
 from dsagent.core.bound_pods import BoundPod, bound_pod, freed, pods_by_uid
 from dsagent.core.cluster import PODS, Cluster, Scope
 from dsagent.core.errors import ClusterUnreachable, DsagentError, NotCached
-from dsagent.entrypoints.serve.kubernetes.events import Said, about_pod
+from dsagent.entrypoints.serve.kubernetes.events import about_pod
 from dsagent.service import pods
 
 log = logging.getLogger("dsagent")

@@ -9,6 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from dsagent.adapters.kubelet import Kubelet
+from dsagent.adapters.kubernetes.recorder import Recorder
 from dsagent.agent.events import Event
 from dsagent.agent.noop import noop
 from dsagent.agent.tasks import TaskSpec
@@ -22,7 +23,7 @@ from dsagent.core.tasks import Owner, TaskInfo
 from dsagent.entrypoints.serve.asking import task_spec, wanted_from
 from dsagent.entrypoints.serve.identity import ADMINISTRATOR, Identity
 from dsagent.entrypoints.serve.kubernetes.datasets import AnyDataset, Datasets
-from dsagent.entrypoints.serve.kubernetes.events import Recorder, Reporter
+from dsagent.entrypoints.serve.kubernetes.events import CONTROLLER, Reporter
 from dsagent.entrypoints.serve.kubernetes.keeper import Keeper
 from dsagent.entrypoints.serve.kubernetes.pods import NodePods
 from dsagent.entrypoints.serve.kubernetes.report import Checks, Report
@@ -36,7 +37,7 @@ class Presence:
         agent = state.agent
         self._state = state
         self._checks = Checks(agent.node)
-        self._recorder = Recorder(cluster, node)
+        self._recorder = Recorder(cluster, CONTROLLER, node)
         self._keeper = Keeper(node, agent, self._prefetch)
         self._datasets = Datasets(cluster, self._keeper.heard, self._checks.newest, agent.node.clock.now)
         self._reporter = Reporter(self._recorder.say, self._find, node)
