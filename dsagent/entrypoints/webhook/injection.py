@@ -44,7 +44,8 @@ def inject(pod: Pod, wishes: Wishes, claims: Sequence[Claim], injection: Injecti
     bare = [_bare(container, environment) for container in (*late, *spec["containers"])]
     mounts = job_mounts(wishes, claims)
     given = [_with_data(container, environment, mounts) for container in bare]
-    early = [_bare(container, environment) for container in early]
+    for container in early:
+        _check_paths(container, container.get("volumeMounts") or [])
     pulls = _pulls([*late, *spec["containers"]], early) if wishes.mode == "cache" else []
     injected = {
         **spec,
@@ -113,14 +114,19 @@ def _bare(container: Part, environment: Sequence[Part]) -> Part:
         elif not _is_within(ours[entry["name"]], entry):
             raise Refusal(f"container {container['name']} sets {entry['name']}, which is set for it; leave it out")
     mounts = [one for one in container.get("volumeMounts") or [] if not _is_ours(one)]
+    _check_paths(container, mounts)
+    return _with(container, env=own, volumeMounts=mounts)
+
+
+def _check_paths(container: Part, mounts: Sequence[Part]) -> None:
+    """Raises Refusal for a mount where the datasets go. Kubelet takes a relative path from the root."""
     for mount in mounts:
-        path = posixpath.normpath(mount["mountPath"])
+        path = posixpath.normpath("/" + mount["mountPath"].lstrip("/"))
         if any(path == ours or path.startswith(f"{ours}/") for ours in _OUR_PATHS):
             raise Refusal(
                 f"container {container['name']} mounts {mount['name']} at {mount['mountPath']}, where the datasets go; "
                 f"mount it elsewhere than in {' and '.join(_OUR_PATHS)}"
             )
-    return _with(container, env=own, volumeMounts=mounts)
 
 
 def _with_data(container: Part, environment: Sequence[Part], mounts: Sequence[Part]) -> Part:
@@ -151,7 +157,7 @@ def _pulls(users: Sequence[Part], early: Sequence[Part]) -> list[Part]:
 def _check_own(spec: Pod, injected: Pod) -> None:
     """Raises Refusal if the pod itself names a volume, a container or a mount of ours that comes out otherwise."""
     for field, kind in (("volumes", "volume"), ("initContainers", "init container"), ("containers", "container")):
-        made = {one["name"]: one for one in injected[field]}
+        made = {one["name"]: one for one in injected[field] if field != "containers"}  # none of those is ours
         for one in spec.get(field) or []:
             if _is_ours(one) and not (one["name"] in made and _is_within(made[one["name"]], one)):
                 raise _named(kind, one["name"])

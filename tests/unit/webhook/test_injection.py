@@ -326,6 +326,14 @@ def test_a_source_that_cannot_be_mounted_is_refused(annotation: dict[str, Any]) 
             "container train mounts work at /datasets/, where the datasets go",
         ),
         (
+            {"containers": [container(volumeMounts=[{"name": "work", "mountPath": "//datasets"}])]},
+            "container train mounts work at //datasets",
+        ),
+        (
+            {"containers": [container(volumeMounts=[{"name": "work", "mountPath": "datasets/coco"}])]},
+            "container train mounts work at datasets/coco",
+        ),
+        (
             {"containers": [container(volumeMounts=[{"name": "work", "mountPath": "/run/dsagent/data/x"}])]},
             "mounts work at /run/dsagent/data/x",
         ),
@@ -371,6 +379,21 @@ def test_what_other_webhooks_add_does_not_hinder_a_second_pass() -> None:
     assert names(after["spec"]["initContainers"]) == ["dsagent-pull-0", "proxy-init", "dsagent-wait"]
     assert mirror in after["spec"]["containers"][0]["volumeMounts"]
     assert {"name": "PROXY", "value": "x"} in after["spec"]["containers"][0]["env"]
+
+
+def test_a_container_named_as_ours_is_refused_whatever_else_it_says() -> None:
+    mine = injected(pod())
+    mine["spec"]["containers"][0]["name"] = "dsagent-train"
+    with pytest.raises(Refusal, match="container dsagent-train of its own"):
+        injected(mine)
+
+
+def test_init_containers_that_run_before_the_data_keep_their_environment() -> None:
+    uid = {"name": "POD_UID", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}}
+    after = injected(pod(container("fetch", "tool:1", env=[uid]), container("log", env=[{**uid, "value": "mine"}])))
+    by_name = {one["name"]: one for one in after["spec"]["initContainers"]}
+    assert by_name["fetch"]["env"] == [uid]
+    assert by_name["log"]["env"] == [{**uid, "value": "mine"}]
 
 
 def test_names_that_become_one_variable_are_refused() -> None:
