@@ -71,8 +71,13 @@ ANNOTATION_DATASETS = f"{API_GROUP}/datasets"
 ANNOTATION_MODE = f"{API_GROUP}/mode"
 ANNOTATION_ON_FAILURE = f"{API_GROUP}/on-failure"
 ANNOTATION_TIMEOUT = f"{API_GROUP}/timeout"
+ANNOTATION_JOB = f"{API_GROUP}/job"  # which job a pod belongs to, as annotation or label
 LABEL_INJECTED = f"{API_GROUP}/injected"  # "true" on every pod that the webhook gave its volumes and containers
+LABEL_RAIL_DECISION = f"{API_GROUP}/rail-decision"  # on a job's pods, the name of its RailDecision
 FINALIZER = f"{API_GROUP}/cached-copies"
+RESOURCE_SOME_RAIL = f"{API_GROUP}/gpu"  # what a pod asks for to get GPUs of the class that is chosen for its job
+RESOURCE_MARKER = f"{API_GROUP}/scheduled"  # kube-scheduler asks its extender about pods that request it
+SCHEDULER_PROFILE = "dsagent-scheduler"
 TOKEN_AUDIENCE = "dsagent"  # noqa: S105 - of the projected token of a pod
 
 # What the webhook puts into a pod. Everything of ours begins with the prefix.

@@ -1,12 +1,15 @@
-"""The extender over HTTP. Filter and prioritize read and write JSON themselves: FastAPI's models would take longer than
-the decision. All of it runs in the event loop's thread, which owns the view; nothing in a request waits for anything.
+"""The extender and the rail webhook over HTTP. Filter and prioritize read and write JSON themselves: FastAPI's models
+would take longer than the decision. All of it runs in the event loop's thread, which owns the view; nothing in one of
+these two waits for anything.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.responses import JSONResponse
 
@@ -14,6 +17,7 @@ from scheduler_plugin import protocol
 from scheduler_plugin.decisions import Filtered, Scored
 from scheduler_plugin.explain import explanation
 from scheduler_plugin.filters import Refusals, refuse
+from scheduler_plugin.rail.admission import Admission, schedule
 from scheduler_plugin.scoring import score
 from scheduler_plugin.state import State
 
@@ -21,10 +25,11 @@ log = logging.getLogger("scheduler_plugin")
 
 JSON = "application/json"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
+MOST_REVIEW_BYTES = 8 << 20  # an API server takes objects of up to 3 MiB
 
 
-def make_app(state: State) -> FastAPI:
-    """The app over a state."""
+def make_app(state: State, admission: Admission | None = None) -> FastAPI:
+    """The app over a state; without an admission there is no webhook."""
     app = FastAPI(title="dsagent scheduler plugin", docs_url=None, redoc_url=None)
 
     @app.post("/filter")
@@ -54,7 +59,22 @@ def make_app(state: State) -> FastAPI:
     async def metrics() -> Response:
         return Response(state.metrics.text(state.view.counts()), media_type=TEXT)
 
+    if admission is not None:
+        _add_webhook(app, state, admission)
     return app
+
+
+def _add_webhook(app: FastAPI, state: State, admission: Admission) -> None:
+    async def scheduled(review: Mapping[str, Any]) -> Mapping[str, Any]:
+        return schedule(review)
+
+    @app.post("/mutate/rail")
+    async def rail(request: Request) -> Response:
+        return await _review(state, "rail", request, admission.rail)
+
+    @app.post("/mutate/schedule")
+    async def mark(request: Request) -> Response:
+        return await _review(state, "schedule", request, scheduled)
 
 
 def filter_nodes(state: State, body: bytes) -> bytes:
@@ -102,5 +122,22 @@ async def _answer(state: State, verb: str, request: Request, decide: Callable[[S
         log.exception("%s could not be answered", verb)
         state.metrics.failed(verb, "answer")
         answer = protocol.filter_error(repr(error)) if verb == "filter" else b"[]"
+    state.metrics.answered(verb, time.perf_counter() - begun)
+    return Response(answer, media_type=JSON)
+
+
+async def _review(
+    state: State, verb: str, request: Request, decide: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+) -> Response:
+    body = await request.body()
+    begun = time.perf_counter()
+    try:
+        if len(body) > MOST_REVIEW_BYTES:
+            raise ValueError(f"a review has at most {MOST_REVIEW_BYTES} bytes")
+        answer = orjson.dumps(await decide(orjson.loads(body)))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        log.exception("a review for %s cannot be understood", verb)
+        state.metrics.failed(verb, "request")
+        return Response(f"this is no AdmissionReview of a pod: {error!r}\n", 400, media_type="text/plain")
     state.metrics.answered(verb, time.perf_counter() - begun)
     return Response(answer, media_type=JSON)

@@ -2,13 +2,15 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from dsagent.adapters.kubernetes.client import ApiCluster
 from dsagent.adapters.kubernetes.config import api_server
 from dsagent.adapters.kubernetes.watch import Heard, Watch
+from dsagent.api.v1alpha1.rail_decision import RailDecision
 from dsagent.core.cluster import (
     CLUSTER_DATASETS,
     DATASETS,
@@ -17,11 +19,13 @@ from dsagent.core.cluster import (
     NODES,
     PODS,
     RAIL_DECISIONS,
+    Cluster,
     Resource,
 )
-from dsagent.core.errors import DsagentError
+from dsagent.core.errors import DsagentError, NoSuchObject, ObjectConflict
 from scheduler_plugin.errors import NoCluster
 from scheduler_plugin.objects import Known, understand
+from scheduler_plugin.rail.job import MADE_BY_OTHERS, Owner
 from scheduler_plugin.view import ObjectKind, View
 
 MANAGER = "dsagent-scheduler"
@@ -86,6 +90,49 @@ class Feed:
     def _heard(self, kind: ObjectKind, heard: Heard[Known]) -> None:
         self._changes.append((kind, heard))
         self._wake()
+
+
+class ClusterDecisions:
+    """See scheduler_plugin.rail.admission.Decisions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def find(self, namespace: str, name: str) -> RailDecision | None:
+        """See Decisions.find."""
+        with _asking(f"RailDecision {namespace}/{name}"):
+            try:
+                return RailDecision.model_validate(self._cluster.get(RAIL_DECISIONS, name, namespace))
+            except NoSuchObject:
+                return None
+
+    def make(self, decision: RailDecision) -> RailDecision:
+        """See Decisions.make."""
+        namespace, name = decision.metadata.namespace or "", decision.metadata.name
+        with _asking(f"RailDecision {namespace}/{name}"):
+            try:
+                made = self._cluster.create(RAIL_DECISIONS, decision.document(), namespace)
+            except ObjectConflict:  # another pod of the job was faster
+                made = self._cluster.get(RAIL_DECISIONS, name, namespace)
+            return RailDecision.model_validate(made)
+
+    def read_owner(self, namespace: str, owner: Owner) -> Mapping[str, Any] | None:
+        """See Decisions.read_owner."""
+        group, _, version = owner.api_version.rpartition("/")
+        plural = MADE_BY_OTHERS[owner.api_version, owner.kind]
+        with _asking(f"{owner.kind} {namespace}/{owner.name}"):
+            try:
+                return self._cluster.get(Resource(group, version, plural, owner.kind), owner.name, namespace)
+            except NoSuchObject:
+                return None
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    try:
+        yield
+    except DsagentError as error:
+        raise NoCluster("ask the Kubernetes API for", what, str(error)) from error
 
 
 def snapshot(cluster: ApiCluster) -> list[Mapping[str, Any]]:

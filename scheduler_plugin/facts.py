@@ -193,6 +193,24 @@ class PodFacts:
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     devices: Mapping[str, int] = field(default_factory=dict)  # extended resources, of all containers together
+    decision: str = ""  # the name of its job's RailDecision
+
+
+class Taint(NamedTuple):
+    """A taint that keeps pods away which do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A Node: what says which pods it takes."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
 
 
 @dataclass(frozen=True, slots=True)

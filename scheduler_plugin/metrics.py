@@ -20,6 +20,9 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
+        self._last = Gauge(
+            "dsagent_scheduler_last_request_timestamp_seconds", "When it was last asked.", ("verb",), registry=registry
+        )
         self._failed = Counter(
             "dsagent_scheduler_failures",
             "Requests that were none, and terms and checks that could not be had, by name.",
@@ -36,6 +39,7 @@ class Metrics:
     def answered(self, verb: str, seconds: float) -> None:
         """A request was."""
         self._seconds.labels(verb).observe(seconds)
+        self._last.labels(verb).set_to_current_time()
 
     def failed(self, verb: str, part: str) -> None:
         """A part of a request could not be had."""

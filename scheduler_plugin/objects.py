@@ -45,7 +45,7 @@ def _understood(kind: ObjectKind, document: Mapping[str, Any]) -> Known:
         case "NodeTopology":
             return Known(kind, key, parse.topology(document))
         case "Node":
-            return Known(kind, key, None)
+            return Known(kind, key, parse.host(document))
     raise ValueError("its kind does not matter here")
 
 

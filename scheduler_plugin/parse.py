@@ -5,7 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 from dsagent.api.v1alpha1.references import BadReference, parse_references
-from dsagent.contract import ANNOTATION_DATASETS, ANNOTATION_MODE, ANNOTATION_ON_FAILURE, CLUSTER_NAMESPACE
+from dsagent.contract import (
+    ANNOTATION_DATASETS,
+    ANNOTATION_MODE,
+    ANNOTATION_ON_FAILURE,
+    CLUSTER_NAMESPACE,
+    LABEL_RAIL_DECISION,
+    RESOURCE_MARKER,
+)
 from scheduler_plugin.facts import (
     UNMEASURED_RATE,
     Cache,
@@ -13,10 +20,12 @@ from scheduler_plugin.facts import (
     DatasetFacts,
     Device,
     Held,
+    Host,
     Key,
     PodFacts,
     Policies,
     Space,
+    Taint,
     Topology,
     Zone,
 )
@@ -70,7 +79,18 @@ def pod(object_: Object) -> PodFacts:
         containers=containers,
         init_containers=init,
         devices=_devices(containers, init),
+        decision=_optional(metadata.get("labels") or {}, LABEL_RAIL_DECISION),
     )
+
+
+def host(object_: Object) -> Host:
+    """A Node. Cordoned, it has the taint that its controller gives it a moment later."""
+    spec = object_.get("spec") or {}
+    found = [Taint(one["key"], one.get("value") or "", one["effect"]) for one in spec.get("taints") or ()]
+    if spec.get("unschedulable"):
+        found.append(Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"))
+    kept = tuple(one for one in found if one.effect != "PreferNoSchedule")
+    return Host(names_of(object_)[1], object_["metadata"].get("labels") or {}, kept)
 
 
 def dataset(object_: Object) -> DatasetFacts:
@@ -178,9 +198,11 @@ def _amounts(quantities: Mapping[str, object]) -> dict[str, int]:
 
 
 def _devices(containers: Sequence[Container], init: Sequence[Container]) -> Mapping[str, int]:
-    """Extended resources as the scheduler counts them: all containers together, or the largest init container."""
+    """Extended resources as the scheduler counts them: all containers together, or the largest init container. The
+    marker is none of a node.
+    """
     sidecars = [one for one in init if one.is_sidecar]
-    names = {name for one in (*containers, *init) for name in one.requests if "/" in name}
+    names = {name for one in (*containers, *init) for name in one.requests if "/" in name and name != RESOURCE_MARKER}
     return {
         name: max(
             sum(one.requests.get(name, 0) for one in (*containers, *sidecars)),

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import uvicorn
 
 from scheduler_plugin.app import make_app
-from scheduler_plugin.cluster import Feed, connect
+from scheduler_plugin.cluster import ClusterDecisions, Feed, connect
 from scheduler_plugin.errors import BadSetting
 from scheduler_plugin.objects import view_of
+from scheduler_plugin.rail.admission import Admission
 from scheduler_plugin.settings import Settings, load
 from scheduler_plugin.state import State
 from scheduler_plugin.view import View
@@ -25,7 +26,7 @@ from scheduler_plugin.view import View
 log = logging.getLogger("scheduler_plugin")
 
 AT_ONCE = 20  # changes that go into the view before requests have their turn again
-LOOK_SECONDS = 2.0  # between looks at the settings' file
+LOOK_SECONDS = 2.0  # between looks at the settings' file and the certificate
 OBJECTS_BETWEEN_COLLECTIONS = 50_000  # an answer about 5,000 nodes makes 5,000, without cycles; by default 700
 SWITCH_SECONDS = (
     0.0005  # the longest that a watch's thread holds the interpreter while a request waits; by default 5 ms
@@ -48,14 +49,16 @@ async def run(listening: Listening, view: Path | None, settings: Path | None) ->
     sys.setswitchinterval(SWITCH_SECONDS)
     changed = asyncio.Event()
     background: list[asyncio.Task[None]] = []
-    feed = None
+    feed = admission = None
     if view is None:
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
             loop.call_soon_threadsafe(changed.set)
 
-        feed = Feed(connect(), wake)
+        cluster = connect()
+        admission = Admission(state, ClusterDecisions(cluster))
+        feed = Feed(cluster, wake)
         state.unsynced = feed.unsynced
         feed.start()
         background.append(asyncio.create_task(_keep_up(state, feed, changed)))
@@ -63,7 +66,10 @@ async def run(listening: Listening, view: Path | None, settings: Path | None) ->
         settle()
     if settings:
         background.append(asyncio.create_task(_reload(state, settings)))
-    server = _Server(_configured(state, listening))
+    config = _configured(state, listening, admission)
+    if config.ssl and listening.certificate and listening.key:
+        background.append(asyncio.create_task(_renew(config.ssl, listening.certificate, listening.key)))
+    server = _Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, setattr, server, "should_exit", True)
     bound = _bound(listening)
@@ -129,9 +135,30 @@ async def _reload(state: State, path: Path) -> None:
             state.metrics.settings_valid(True)
 
 
-def _configured(state: State, listening: Listening) -> uvicorn.Config:
+async def _renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Serves a certificate that has changed on the disk, to the connections that come after that."""
+    before = await asyncio.to_thread(_both, certificate, key)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            if (now := await asyncio.to_thread(_both, certificate, key)) == before:
+                continue
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)  # it may be half of a change
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            log.warning("the certificate stays as it is: %s", error)
+        else:
+            before = now
+            log.info("serving a new certificate")
+
+
+def _both(certificate: Path, key: Path) -> tuple[bytes, bytes]:
+    return certificate.read_bytes(), key.read_bytes()
+
+
+def _configured(state: State, listening: Listening, admission: Admission | None) -> uvicorn.Config:
     config = uvicorn.Config(
-        make_app(state),
+        make_app(state, admission),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,10 +1,11 @@
 """The weights and modes of the terms and the filters, from a YAML file that is read again when it has changed."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from scheduler_plugin.errors import BadSetting
 
@@ -52,11 +53,40 @@ class Filters(_Strict):
     numa: bool = True
 
 
+class Toleration(_Strict):
+    """A toleration that is added to pods that ask for some rail, as pods have it."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    key: str = ""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    toleration_seconds: int | None = None
+
+
+class Rails(_Strict):
+    """Pods that ask for some rail. `classes`: how its classes are named, with {n} for the rail's number; `tolerations`:
+    what those pods tolerate besides.
+    """
+
+    classes: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]*\{n\}[A-Za-z0-9._-]*$")] = (
+        "dsagent.io/gpu-roce{n}"
+    )
+    tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu", operator="Exists"),)
+
+    @property
+    def toleration_objects(self) -> list[dict[str, Any]]:
+        """The tolerations, as pods have them."""
+        return [one.model_dump(by_alias=True, exclude_defaults=True) for one in self.tolerations]
+
+
 class Settings(_Strict):
     """All of it."""
 
     terms: Terms = Terms()
     filters: Filters = Filters()
+    rails: Rails = Rails()
 
 
 def load(path: Path) -> Settings:

@@ -15,6 +15,7 @@ from scheduler_plugin.facts import (
     UNKNOWN_BYTES,
     Cache,
     DatasetFacts,
+    Host,
     Key,
     Needs,
     NodeFacts,
@@ -28,7 +29,7 @@ FILE_OVERHEAD = 2048  # bytes a file that a listing does not know of: half a blo
 
 ObjectKind = Literal["Node", "Pod", "Dataset", "ClusterDataset", "NodeDatasetCache", "NodeTopology"]
 KINDS: tuple[ObjectKind, ...] = ("Dataset", "ClusterDataset", "NodeDatasetCache", "NodeTopology", "Node", "Pod")
-Facts = PodFacts | DatasetFacts | Cache | Topology | None
+Facts = PodFacts | DatasetFacts | Cache | Topology | Host | None
 
 
 class View:
@@ -38,7 +39,7 @@ class View:
         self._arrays = Arrays()
         self._slots: dict[str, int] = {}
         self._spare: list[int] = []
-        self._nodes: set[str] = set()
+        self._hosts: dict[str, Host] = {}
         self._caches: dict[str, Cache] = {}
         self._topologies: dict[str, Topology] = {}
         self._datasets: dict[Key, DatasetFacts] = {}
@@ -67,7 +68,7 @@ class View:
             self._datasets.pop(dataset, None)
             self._renamed(dataset)
         else:
-            self._put_node(kind, key[1], None, there=False)
+            self._put_node(kind, key[1], None)
 
     def needs(self, pod: PodFacts) -> Needs:
         """What a pod needs, as things are now."""
@@ -84,12 +85,24 @@ class View:
 
     def node_names(self) -> list[str]:
         """All nodes there are."""
-        return sorted(self._nodes)
+        return sorted(self._hosts)
+
+    def host(self, name: str) -> Host | None:
+        """A node, if there is one of that name."""
+        return self._hosts.get(name)
+
+    def classes(self) -> list[str]:
+        """All extended resources that nodes say they have."""
+        return sorted(name for name, nodes in self._classes.items() if nodes)
+
+    def pods_of(self, namespace: str, decision: str) -> list[PodFacts]:
+        """The pods of the job that a RailDecision is of, but those that are over."""
+        return [pod for pod in self._pods.values() if pod.decision == decision and pod.namespace == namespace]
 
     def counts(self) -> Mapping[str, int]:
         """How many objects of each kind are known."""
         return {
-            "Node": len(self._nodes),
+            "Node": len(self._hosts),
             "Pod": len(self._pods),
             "Dataset": sum(key[0] != CLUSTER_NAMESPACE for key in self._datasets),
             "ClusterDataset": sum(key[0] == CLUSTER_NAMESPACE for key in self._datasets),
@@ -132,9 +145,11 @@ class View:
         }:
             self._refresh(node)
 
-    def _put_node(self, kind: ObjectKind, name: str, facts: Facts, *, there: bool = True) -> None:
+    def _put_node(self, kind: ObjectKind, name: str, facts: Facts) -> None:
         if kind == "Node":
-            (self._nodes.add if there else self._nodes.discard)(name)
+            self._hosts.pop(name, None)
+            if isinstance(facts, Host):
+                self._hosts[name] = facts
         elif kind == "NodeDatasetCache":
             self._caches.pop(name, None)
             if isinstance(facts, Cache):
@@ -164,7 +179,7 @@ class View:
                     unseen[key] = self._wanted(pod.namespace, reference, version).size
         promised = Space(sum(size.bytes for size in unseen.values()), sum(size.inodes for size in unseen.values()))
         node = NodeFacts(
-            name, name in self._nodes, cache, self._topologies.get(name), dict(users), promised, dict(requested)
+            name, name in self._hosts, cache, self._topologies.get(name), dict(users), promised, dict(requested)
         )
         if node.known or cache or node.topology or pods:
             if name not in self._slots:
