@@ -193,9 +193,14 @@ def _is_in(found: Object, scope: Scope) -> bool:
     if scope.namespace and names.get("namespace") != scope.namespace:
         return False
     labels = names.get("labels", {})
-    if any(labels.get(name) != value for name, value in _pairs(scope.labels)):
+    if any(not _has(labels, one) for one in scope.labels.split(",") if one):
         return False
     return all(_field(found, name) == value for name, value in _pairs(scope.fields))
+
+
+def _has(labels: dict[str, str], requirement: str) -> bool:
+    name, equal, value = requirement.partition("=")
+    return labels.get(name) == value if equal else name in labels
 
 
 def _pairs(selector: str) -> list[tuple[str, str]]:

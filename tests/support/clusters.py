@@ -83,6 +83,8 @@ class ClusterContract:
             cluster.create(SECRETS, secret(name, colour=colour), NAMESPACE)
         assert names(cluster.listing(SECRETS, Scope(NAMESPACE))) == ["a", "b", "c"]
         assert names(cluster.listing(SECRETS, Scope(NAMESPACE, labels="colour=red"))) == ["a", "c"]
+        assert names(cluster.listing(SECRETS, Scope(NAMESPACE, labels="colour"))) == ["a", "b", "c"]
+        assert names(cluster.listing(SECRETS, Scope(NAMESPACE, labels="size"))) == []
         assert names(cluster.listing(SECRETS, Scope(NAMESPACE, fields="metadata.name=b"))) == ["b"]
         assert names(cluster.listing(SECRETS, Scope("nowhere"))) == []
 

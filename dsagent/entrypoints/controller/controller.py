@@ -26,6 +26,7 @@ from dsagent.core.cluster import (
 )
 from dsagent.core.errors import DsagentError, NoSuchObject, ObjectConflict
 from dsagent.entrypoints.controller.leadership import RENEW_SECONDS, Leadership
+from dsagent.entrypoints.controller.rails import Rails
 from dsagent.entrypoints.controller.rules import Copy, NodeState, may_go, next_look, status_of
 from dsagent.entrypoints.controller.telling import Teller, news_of, news_of_end
 
@@ -49,7 +50,9 @@ class _Node:
 
 
 class Controller:
-    """Looks after all Datasets and ClusterDatasets of a cluster, as long as it leads. `say` writes an event."""
+    """Looks after all Datasets, ClusterDatasets and RailDecisions of a cluster, as long as it leads. `say` writes an
+    event.
+    """
 
     def __init__(self, cluster: Cluster, leadership: Leadership, say: Callable[[Said], None]) -> None:
         self._cluster = cluster
@@ -65,10 +68,14 @@ class Controller:
         self._shared: Watch[ClusterDataset] = Watch(
             cluster, CLUSTER_DATASETS, ClusterDataset.model_validate, self._hear
         )
+        self._rails = Rails(cluster, self._hear)
 
     def run(self) -> None:
         """Works until `stop`."""
-        watches: tuple[Watch[Any], ...] = (self._nodes, self._caches, self._datasets, self._shared)
+        watches: tuple[Watch[Any], ...] = (
+            *(self._nodes, self._caches, self._datasets, self._shared),
+            *self._rails.watches,
+        )
         for watch in watches:
             watch.start()
         threading.Thread(target=self._lead, name="lease", daemon=True).start()
@@ -81,8 +88,9 @@ class Controller:
             if self._leadership.leads and all(watch.synced for watch in watches):
                 try:
                     wait = self.look(datetime.now(UTC))
+                    self._rails.look(datetime.now(UTC))
                 except Exception:
-                    log.exception("looking after the datasets")
+                    log.exception("looking after what there is")
         for watch in watches:
             watch.stop()
         self._leadership.release()
