@@ -35,16 +35,24 @@ def make_authority(pki: Path) -> None:
     _write(certificate.sign(key, hashes.SHA256()), pki / "ca.crt")
 
 
-def issue(pki: Path, file: str, name: str, group: str | None = None, addresses: Sequence[str] = ()) -> None:
-    """`FILE.crt` and `FILE.key` for a user of a group, and, with addresses, for a server there."""
+def issue(
+    pki: Path,
+    file: str,
+    name: str,
+    group: str | None = None,
+    addresses: Sequence[str] = (),
+    names: Sequence[str] = (),
+) -> None:
+    """`FILE.crt` and `FILE.key` for a user of a group, and, with addresses or names, for a server there."""
     authority = x509.load_pem_x509_certificate((pki / "ca.crt").read_bytes())
     authority_key = serialization.load_pem_private_key((pki / "ca.key").read_bytes(), password=None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     key = make_key(pki / f"{file}.key")
     certificate = _builder(_name(name, group), authority.subject, key.public_key())
-    if addresses:
-        names = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        certificate = certificate.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if addresses or names:
+        numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        others = [x509.DNSName(one) for one in names]
+        certificate = certificate.add_extension(x509.SubjectAlternativeName([*numbers, *others]), critical=False)
     _write(certificate.sign(authority_key, hashes.SHA256()), pki / f"{file}.crt")
 
 

@@ -8,6 +8,7 @@ from tools.cluster.certificates import issue, make_authority, make_key, write_ku
 from tools.cluster.kubectl import kubectl
 from tools.cluster.layout import API_ADDRESS, API_SERVICE, PODS, SERVICES, Cluster, ClusterError
 from tools.cluster.rooms import Room, is_running, open_room, start, wait_until
+from tools.cluster.scheduler import write_configuration
 
 _ETCD = f"http://{API_ADDRESS}:2379"
 _PEERS = f"http://{API_ADDRESS}:2380"
@@ -79,9 +80,8 @@ def _programs(cluster: Cluster) -> dict[str, Sequence[str]]:
         ],
         "kube-scheduler": [
             str(program("kube-scheduler")),
-            f"--kubeconfig={admin}",
+            f"--config={write_configuration(cluster)}",
             f"--bind-address={API_ADDRESS}",
-            "--leader-elect=false",
         ],
     }
 
