@@ -39,7 +39,8 @@ def _matches(host: Host, term: Object) -> bool:
 
 
 def _fulfils(requirement: Object, labels: Mapping[str, str]) -> bool:
-    operator, values = requirement.get("operator"), requirement.get("values") or ()
+    operator: str = requirement.get("operator") or ""
+    values: Sequence[str] = requirement.get("values") or ()
     value = labels.get(requirement["key"])
     if operator in ("Exists", "DoesNotExist"):
         return (value is not None) == (operator == "Exists")
@@ -49,4 +50,4 @@ def _fulfils(requirement: Object, labels: Mapping[str, str]) -> bool:
         number, bound = int(value or ""), int("".join(values))
     except ValueError:
         return False
-    return {"Gt": number > bound, "Lt": number < bound}.get(operator or "", False)
+    return {"Gt": number > bound, "Lt": number < bound}.get(operator, False)

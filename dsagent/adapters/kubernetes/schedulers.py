@@ -1,11 +1,12 @@
-"""The replicas of the scheduler plugin, asked why a pod is where it is: those of a cluster through the API server's
-proxy to their pods, others by their URL.
+"""The replicas of the scheduler plugin, asked over HTTP: those of a cluster through the API server's proxy to their
+pods, others by their URL.
 """
 
 import http.client
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -24,40 +25,59 @@ SECONDS = 30.0
 Answer = Mapping[str, Any]
 
 
-def ask_replicas(cluster: ApiCluster, query: Mapping[str, str]) -> Iterator[Answer]:
-    """What each running replica answers to /explain; raises ClusterUnreachable, NotPermitted, UsageError."""
+class Replica(NamedTuple):
+    """One of them. `get` gives the body of its answer at a path, whatever the status; raises ClusterUnreachable."""
+
+    name: str
+    get: Callable[[str], bytes]
+
+
+def replicas_of(cluster: ApiCluster) -> list[Replica]:
+    """Those that run in a cluster; raises ClusterUnreachable, NotPermitted, UsageError."""
     namespace = os.environ.get(ENV_CLUSTER_NAMESPACE) or DEFAULT_NAMESPACE
     found = cluster.listing(PODS, Scope(namespace, REPLICAS, "status.phase=Running")).items
     if not found:
         cause = f"no pod of the scheduler plugin runs in namespace {namespace}"
-        raise UsageError("explain", "the pod", cause, f"{ENV_CLUSTER_NAMESPACE} names another namespace")
-    authorization = cluster.server.authorization()
-    for replica in found:
-        name = metadata(replica)["name"]
-        where = path(PODS, namespace, f"https:{name}:{SCHEDULER_PORT}", "proxy") + "/explain"
-        headers = {"Authorization": authorization} if authorization else {}
-        connection = cluster.connection()
-        try:
-            connection.request("GET", f"{where}?{urlencode(query)}", headers=headers)
-            yield _read(connection.getresponse().read(), f"scheduler plugin {name}")
-        except (OSError, http.client.HTTPException) as error:
-            raise _unreachable(f"scheduler plugin {name}", str(error)) from error
-        finally:
-            connection.close()
+        raise UsageError("ask", "the scheduler plugin", cause, f"{ENV_CLUSTER_NAMESPACE} names another namespace")
+    names = [str(metadata(replica)["name"]) for replica in found]
+    return [Replica(name, partial(_get_by_proxy, cluster, namespace, name)) for name in names]
 
 
-def ask_urls(urls: Sequence[str], query: Mapping[str, str]) -> Iterator[Answer]:
-    """What each of these answers to /explain; raises ClusterUnreachable, UsageError."""
+def replicas_at(urls: Sequence[str]) -> list[Replica]:
+    """Those at these addresses; raises UsageError."""
     for url in urls:
         if not url.startswith(("http://", "https://")):
             raise UsageError("ask", url, "it is no URL of a scheduler plugin", "write http://HOST:PORT")
-        try:
-            with urlopen(f"{url.rstrip('/')}/explain?{urlencode(query)}", timeout=SECONDS) as answer:  # noqa: S310 - see above
-                yield _read(answer.read(), url)
-        except HTTPError as error:
-            yield _read(error.read(), url)
-        except (OSError, http.client.HTTPException) as error:
-            raise _unreachable(url, str(error)) from error
+    return [Replica(url, partial(_get_by_url, url)) for url in urls]
+
+
+def explanations(replicas: Sequence[Replica], query: Mapping[str, str]) -> Iterator[Answer]:
+    """What each answers to /explain; raises ClusterUnreachable."""
+    for replica in replicas:
+        yield _read(replica.get(f"/explain?{urlencode(query)}"), replica.name)
+
+
+def _get_by_proxy(cluster: ApiCluster, namespace: str, name: str, where: str) -> bytes:
+    authorization = cluster.server.authorization()
+    connection = cluster.connection()
+    try:
+        target = path(PODS, namespace, f"https:{name}:{SCHEDULER_PORT}", "proxy") + where
+        connection.request("GET", target, headers={"Authorization": authorization} if authorization else {})
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreachable(f"scheduler plugin {name}", str(error)) from error
+    finally:
+        connection.close()
+
+
+def _get_by_url(url: str, where: str) -> bytes:
+    try:
+        with urlopen(f"{url.rstrip('/')}{where}", timeout=SECONDS) as answer:  # noqa: S310 - replicas_at looks at it
+            return bytes(answer.read())
+    except HTTPError as error:
+        return error.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreachable(url, str(error)) from error
 
 
 def _read(body: bytes, who: str) -> Answer:

@@ -29,17 +29,22 @@ def explain(
     ] = None,
 ) -> None:
     """Say term by term why a pod is on its node, and why others were refused."""
-    from dsagent.adapters.kubernetes.schedulers import ask_replicas, ask_urls  # noqa: PLC0415 - most runs have no cluster
+    from dsagent.adapters.kubernetes.schedulers import (  # noqa: PLC0415 - most runs have no cluster
+        explanations,
+        replicas_at,
+        replicas_of,
+    )
 
     session: Session = context.obj
     query = {"pod": pod, "all_nodes": str(all_nodes).lower()}
     if plugin:
         namespace = namespace or "default"
-        answers = list(ask_urls(plugin, {**query, "namespace": namespace}))
+        replicas = replicas_at(plugin)
     else:
         cluster = open_cluster("dsctl")
         namespace = namespace or cluster.server.namespace
-        answers = list(ask_replicas(cluster, {**query, "namespace": namespace}))
+        replicas = replicas_of(cluster)
+    answers = list(explanations(replicas, {**query, "namespace": namespace}))
     found = best(answers)
     if found is None:
         cause = "; ".join(sorted({answer["problem"] for answer in answers}))

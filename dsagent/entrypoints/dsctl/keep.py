@@ -81,19 +81,32 @@ def _evicted(result: EvictResult) -> list[str]:
 def doctor(
     context: typer.Context,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the catalog anew from what is on the disk.")] = False,
+    scheduler: Annotated[
+        bool,
+        typer.Option("--scheduler", help="Look at the cluster's scheduler plugin instead, and whether it is asked."),
+    ] = False,
+    plugin: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="With --scheduler: look at the one there.")
+    ] = None,
 ) -> None:
     """Look at the filesystem, limits and leftovers, and say what to do; exit code 1 if something is wrong."""
     session: Session = context.obj
-    findings = session.verbs.doctor(rebuild)
+    if scheduler:
+        from dsagent.entrypoints.dsctl.scheduler import examine  # noqa: PLC0415 - most runs have no cluster
+
+        findings = examine(plugin or ())
+    else:
+        findings = session.verbs.doctor(rebuild)
     rows = [[found.status, found.name, found.detail, found.advice] for found in findings]
     session.show(View({"checks": findings}, lambda _: table(["STATUS", "CHECK", "DETAIL", "ADVICE"], rows)))
     failed = [found.name for found in findings if found.status == "fail"]
     if failed:
-        raise DsagentError("vouch for", session.verbs.root, f"{', '.join(failed)} failed", "see the advice")
+        what = "the scheduler plugin" if scheduler else session.verbs.root
+        raise DsagentError("vouch for", what, f"{', '.join(failed)} failed", "see the advice")
 
 
 EXAMPLES = {
     "verify": example("dsctl verify imagenet --repair"),
     "evict": example("dsctl evict imagenet", "dsctl evict --need 500G --dry-run"),
-    "doctor": example("dsctl doctor -o json"),
+    "doctor": example("dsctl doctor -o json", "dsctl doctor --scheduler"),
 }
