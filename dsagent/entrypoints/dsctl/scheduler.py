@@ -105,11 +105,12 @@ def findings(reports: Sequence[Report], pods: Sequence[ProfilePod] | None, now: 
 def _replicas(reports: Sequence[Report]) -> Finding:
     silent = [f"{one.name}: {one.problem}" for one in reports if one.problem]
     detail = f"{len(reports) - len(silent)} of {len(reports)} answer"
-    if silent:
-        status = "warn" if len(silent) < len(reports) else "fail"
-        advice = "kubectl get pods of the release; you need pods/proxy there (Role dsagent-admin)"
-        return Finding("replicas", status, f"{detail}; {'; '.join(silent)}", advice)
-    return Finding("replicas", "ok", detail, "")
+    if not silent:
+        return Finding("replicas", "ok", detail, "")
+    advice = "kubectl get pods of the release; you need pods/proxy there (Role dsagent-admin)"
+    return Finding(
+        "replicas", "warn" if len(silent) < len(reports) else "fail", f"{detail}; {'; '.join(silent)}", advice
+    )
 
 
 def _view(reports: Sequence[Report]) -> Finding:
