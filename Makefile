@@ -11,6 +11,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 SOURCES := dsagent scheduler_plugin gpu_topology tests tools
 READY := .venv/ready
 
+# Tests, mypy and benches start Python some thousand times: where a container's environment forbids compiled files, most
+# of their time would go into compiling the same sources again and again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
 
