@@ -80,7 +80,7 @@ def _add_webhook(app: FastAPI, state: State, admission: Admission) -> None:
 def filter_nodes(state: State, body: bytes) -> bytes:
     """The answer to a filter request; without a view that is whole it refuses nothing."""
     try:
-        asked = protocol.read(body)
+        asked = state.reader.read(body)
     except protocol.BadRequest as error:
         state.metrics.failed("filter", "request")
         return protocol.filter_error(str(error))
@@ -90,14 +90,14 @@ def filter_nodes(state: State, body: bytes) -> bytes:
         state.metrics.failed("filter", check)
     state.metrics.refused(len(refusals.unresolvable))
     refused = {asked.names[place]: why for place, why in refusals.unresolvable.items()}
-    state.decisions.filter(Filtered(datetime.now(UTC), needs, nodes.nodes, asked.names, refused))
+    state.decisions.filter(Filtered(datetime.now(UTC), needs, nodes.nodes, asked.written, refused))
     return protocol.filtered(asked, refusals.unresolvable)
 
 
 def prioritize_nodes(state: State, body: bytes) -> bytes:
     """The answer to a prioritize request."""
     try:
-        asked = protocol.read(body)
+        asked = state.reader.read(body)
     except protocol.BadRequest:
         state.metrics.failed("prioritize", "request")
         return b"[]"
@@ -106,8 +106,8 @@ def prioritize_nodes(state: State, body: bytes) -> bytes:
     for term in found.failed:
         state.metrics.failed("prioritize", term)
     scores = found.scores.tolist()
-    state.decisions.score(Scored(datetime.now(UTC), needs, nodes.nodes, asked.names, scores))
-    return protocol.prioritized(asked.names, scores)
+    state.decisions.score(Scored(datetime.now(UTC), needs, nodes.nodes, asked.written, scores))
+    return protocol.prioritized(asked.written, scores)
 
 
 async def _answer(state: State, verb: str, request: Request, decide: Callable[[State, bytes], bytes]) -> Response:

@@ -16,6 +16,7 @@ from scheduler_plugin.foretelling import Foretelling, Verdicts
 from scheduler_plugin.terms.links import MOST, best_scores, free_devices
 
 FIRST = 64  # slots; doubled when they are full
+MOST_DATASETS = 100  # with arrays at a time: each has 200 KB with 5,000 nodes
 MOST_VERSIONS = 8  # of a dataset, with arrays at a time
 
 
@@ -76,20 +77,28 @@ class Arrays:
 
     def held(self, wanted: Wanted) -> Counts:
         """State, present bytes and whether it is placed, of a dataset, by slot."""
-        known = self._held.setdefault(wanted.key, {})
+        if not self._where.get(wanted.key):  # of what pods ask for and nobody has, nothing is remembered
+            return np.zeros((3, len(self.nodes)), dtype=np.int64)
+        known = self._held[wanted.key] = self._held.pop(wanted.key, {})  # the last are those that were asked for last
+        if len(self._held) > MOST_DATASETS:
+            del self._held[next(iter(self._held))]
         if (found := known.get(wanted)) is None:
             if len(known) >= MOST_VERSIONS:
                 del known[next(iter(known))]
             found = known[wanted] = np.zeros((3, len(self.nodes)), dtype=np.int64)
-            for slot in self._where.get(wanted.key, ()):
+            for slot in self._where[wanted.key]:
                 found[:, slot] = holding(self.nodes[slot], wanted)
         return found
 
     def users(self, key: Key) -> Counts:
         """Pods that use a dataset, by slot."""
+        if not self._where.get(key):
+            return np.zeros(len(self.nodes), dtype=np.int64)
         if key not in self._users:
+            if len(self._users) >= MOST_DATASETS:
+                del self._users[next(iter(self._users))]
             users = self._users[key] = np.zeros(len(self.nodes), dtype=np.int64)
-            for slot in self._where.get(key, ()):
+            for slot in self._where[key]:
                 users[slot] = self.nodes[slot].users.get(key, 0)
         return self._users[key]
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import orjson
 
 from scheduler_plugin.arrays import Arrays, Slots
 from scheduler_plugin.decisions import Decision, Filtered, Scored
@@ -59,20 +60,21 @@ def _as_it_would_be(state: State, needs: Needs) -> Decision:
     names = state.view.node_names()
     nodes = state.view.columns(names)
     refused = {names[place]: why for place, why in refuse(needs, nodes, state.settings.filters).unresolvable.items()}
-    return Decision(Filtered(datetime.now(UTC), needs, nodes.nodes, names, refused))
+    return Decision(Filtered(datetime.now(UTC), needs, nodes.nodes, orjson.dumps(names), refused))
 
 
 def _rows(
     state: State, needs: Needs, asked: Filtered | Scored, scored: Scored | None, refused: dict[str, str]
 ) -> list[dict[str, Any]]:
     """A row for each node that was not refused."""
-    places = [place for place, name in enumerate(asked.names) if name not in refused]
+    names = orjson.loads(asked.written)
+    places = [place for place, name in enumerate(names) if name not in refused]
     nodes = [asked.nodes[place] for place in places]
     found = score(needs, _columns_of(nodes), state.terms)
     given = scored.scores if scored else found.scores.tolist()
     return [
         {
-            "node": asked.names[place],
+            "node": names[place],
             "score": given[place] if scored else given[number],
             "terms": [
                 {
@@ -104,6 +106,6 @@ def _notes(decision: Decision, needs: Needs, *, recorded: bool) -> list[str]:
     if not recorded:
         notes.append(NOT_ASKED)
     elif decision.scored is None and decision.filtered is not None:
-        left = len(decision.filtered.names) - len(decision.filtered.refused)
+        left = len(decision.filtered.nodes) - len(decision.filtered.refused)
         notes.append(ONE_NODE if left <= 1 else NO_SCORES)
     return notes

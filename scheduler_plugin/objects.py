@@ -1,7 +1,6 @@
 """Objects into the view, from wherever they come: a file, a list, a watch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +35,7 @@ def _understood(kind: ObjectKind, document: Mapping[str, Any]) -> Known:
     key = parse.names_of(document)
     match kind:
         case "Pod":
-            pod = parse.pod(document)  # of one that is bound the containers are of no use, and there are many
-            return Known(kind, key, replace(pod, containers=(), init_containers=()) if pod.node else pod)
+            return Known(kind, key, parse.pod(document))
         case "Dataset" | "ClusterDataset":
             return Known(kind, key, parse.dataset(document))
         case "NodeDatasetCache":
@@ -54,14 +52,18 @@ def view_of(path: Path) -> View:
 
     Raises BadSetting.
     """
-    view = View()
-    for number, document in enumerate(_documents(path), 1):
+    view, number = View(), 0
+    documents = _documents(path)
+    documents.reverse()
+    while documents:
+        document, number = documents.pop(), number + 1  # what has been understood need not be held any longer
         try:
             kind = document["kind"]
             if kind not in IGNORED:
                 view.put(*understand(kind, document))
         except (KeyError, TypeError, ValueError) as error:
             raise BadSetting("use", str(path), f"object {number} cannot be understood: {error}") from error
+    view.refresh()
     return view
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from dsagent.api.v1alpha1.references import BadReference, parse_references
@@ -31,8 +33,10 @@ from scheduler_plugin.facts import (
 )
 
 Object = Mapping[str, Any]
+NO_DEVICES: Mapping[str, int] = MappingProxyType({})
 NOT_AN_OBJECT = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 LARGEST = 30  # digits before the point of a quantity, and after it
+LONGEST_KEPT = 100  # letters of a text whose meaning is remembered
 
 _SUFFIXES: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"),
@@ -47,6 +51,11 @@ _SUFFIXES: Mapping[str, Decimal] = {
 def quantity(text: object) -> Decimal:
     """A resource.Quantity: 2, "500m", "1.5Gi", "2e3"."""
     written = str(text)
+    return _quantity(written) if len(written) <= LONGEST_KEPT else _quantity.__wrapped__(written)
+
+
+@lru_cache(4096)  # the same few are written again and again
+def _quantity(written: str) -> Decimal:
     suffix = next((end for end in (written[-2:], written[-1:]) if end in _SUFFIXES), "")
     number = Decimal(written.removesuffix(suffix))
     if not number.is_finite() or abs(number.adjusted()) > LARGEST:
@@ -61,23 +70,24 @@ def names_of(object_: Object) -> Key:
 
 
 def pod(object_: Object) -> PodFacts:
-    """A pod, also as kube-scheduler sends it."""
+    """A pod, also as kube-scheduler sends it. Of one that is bound only the devices matter, and there are many."""
     metadata, spec, status = object_["metadata"], object_.get("spec") or {}, object_.get("status") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     references, problem = _references(annotations)
-    containers = _containers(spec.get("containers") or ())
-    init = _containers(spec.get("initContainers") or ())
+    node = _optional(spec, "nodeName")
+    containers = _containers(spec.get("containers") or (), only_devices=bool(node))
+    init = _containers(spec.get("initContainers") or (), only_devices=bool(node))
     return PodFacts(
         uid=_optional(metadata, "uid"),
         namespace=_optional(metadata, "namespace") or "default",
         name=_text(metadata["name"]),
-        node=_optional(spec, "nodeName"),
+        node=node,
         over=status.get("phase") in ("Succeeded", "Failed"),
         references=references,
         problem=problem,
         waits=annotations.get(ANNOTATION_ON_FAILURE) != "source",
-        containers=containers,
-        init_containers=init,
+        containers=() if node else containers,
+        init_containers=() if node else init,
         devices=_devices(containers, init),
         decision=_optional(metadata.get("labels") or {}, LABEL_RAIL_DECISION),
     )
@@ -153,6 +163,7 @@ def topology(object_: Object) -> Topology | None:
     )
 
 
+@lru_cache(4096)  # nodes of one make have the same
 def cpu_list(text: str) -> tuple[int, ...]:
     """The numbers of 0-3,8."""
     found: list[int] = []
@@ -183,24 +194,30 @@ def _references(annotations: Mapping[str, str]) -> tuple[tuple[tuple[str, str | 
         return (), str(error)
 
 
-def _containers(containers: Iterable[Object]) -> tuple[Container, ...]:
+def _containers(containers: Iterable[Object], *, only_devices: bool) -> tuple[Container, ...]:
     found = []
     for one in containers:
         resources = one.get("resources") or {}
-        limits = _amounts(resources.get("limits") or {})
-        requests = {**limits, **_amounts(resources.get("requests") or {})}
+        limits = _amounts(resources.get("limits") or {}, only_devices=only_devices)
+        requests = {**limits, **_amounts(resources.get("requests") or {}, only_devices=only_devices)}
         found.append(Container(one.get("name") or "", requests, limits, one.get("restartPolicy") == "Always"))
     return tuple(found)
 
 
-def _amounts(quantities: Mapping[str, object]) -> dict[str, int]:
-    return {name: int(quantity(text) * (1000 if name == "cpu" else 1)) for name, text in quantities.items()}
+def _amounts(quantities: Mapping[str, object], *, only_devices: bool) -> dict[str, int]:
+    return {
+        name: int(quantity(text) * (1000 if name == "cpu" else 1))
+        for name, text in quantities.items()
+        if not only_devices or "/" in name
+    }
 
 
 def _devices(containers: Sequence[Container], init: Sequence[Container]) -> Mapping[str, int]:
     """Extended resources as the scheduler counts them: all containers together, or the largest init container. The
     marker is none of a node.
     """
+    if not any("/" in name for one in (*containers, *init) for name in one.requests):
+        return NO_DEVICES
     sidecars = [one for one in init if one.is_sidecar]
     names = {name for one in (*containers, *init) for name in one.requests if "/" in name and name != RESOURCE_MARKER}
     return {

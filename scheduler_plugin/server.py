@@ -45,6 +45,7 @@ class Listening(NamedTuple):
 
 async def run(listening: Listening, view: Path | None, settings: Path | None) -> None:
     """Serves until SIGTERM or SIGINT. Raises BadSetting, NoCluster, OSError."""
+    gc.disable()  # until the view is there: what it is made of has no cycles
     state = State(View() if view is None else view_of(view), load(settings) if settings else Settings())
     sys.setswitchinterval(SWITCH_SECONDS)
     changed = asyncio.Event()
@@ -101,6 +102,7 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    gc.enable()
 
 
 async def _keep_up(state: State, feed: Feed, changed: asyncio.Event) -> None:
@@ -109,8 +111,11 @@ async def _keep_up(state: State, feed: Feed, changed: asyncio.Event) -> None:
     while True:
         await changed.wait()
         changed.clear()
-        while feed.apply(state.view, AT_ONCE):  # noqa: ASYNC110 - it gives way, it does not wait
+        while feed.apply(state.view, AT_ONCE):
+            if complete:
+                state.view.refresh()
             await asyncio.sleep(0)
+        state.view.refresh()
         if not complete and not feed.unsynced():
             complete = True
             settle()

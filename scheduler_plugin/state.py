@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from scheduler_plugin.decisions import Decisions
 from scheduler_plugin.metrics import Metrics
+from scheduler_plugin.protocol import Reader
 from scheduler_plugin.settings import Settings
 from scheduler_plugin.terms import Term, terms_of
 from scheduler_plugin.view import View
@@ -21,6 +22,7 @@ class State:
     view: View
     settings: Settings = field(default_factory=Settings)
     unsynced: Callable[[], list[str]] = _nothing
+    reader: Reader = field(default_factory=Reader)
     decisions: Decisions = field(default_factory=Decisions)
     metrics: Metrics = field(default_factory=Metrics)
     terms: tuple[Term, ...] = ()

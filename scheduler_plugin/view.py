@@ -2,10 +2,10 @@
 the requests, so neither waits for a lock.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from scheduler_plugin.facts import (
     Wanted,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RECENT = 4  # lists of names whose nodes are remembered
 FILE_OVERHEAD = 2048  # bytes a file that a listing does not know of: half a block
 
 ObjectKind = Literal["Node", "Pod", "Dataset", "ClusterDataset", "NodeDatasetCache", "NodeTopology"]
@@ -47,6 +51,9 @@ class View:
         self._pods: dict[Key, PodFacts] = {}
         self._bound: dict[str, dict[Key, PodFacts]] = {}
         self._classes: Counter[str] = Counter()  # how many nodes have each
+        self._naming: dict[str, set[Key]] = {}  # the bound pods that ask for a dataset of a name
+        self._recent: deque[tuple[Sequence[str], NDArray[np.intp]]] = deque(maxlen=RECENT)
+        self._stale: dict[str, None] = {}  # nodes of which something has changed since their facts were made
 
     def put(self, kind: ObjectKind, key: Key, facts: Facts) -> None:
         """An object is there, or is otherwise than before."""
@@ -66,7 +73,7 @@ class View:
         elif kind in ("Dataset", "ClusterDataset"):
             dataset = key if kind == "Dataset" else (CLUSTER_NAMESPACE, key[1])
             self._datasets.pop(dataset, None)
-            self._renamed(dataset)
+            self._changed(dataset)
         else:
             self._put_node(kind, key[1], None)
 
@@ -79,9 +86,22 @@ class View:
         """A pod of which something is known."""
         return self._pods.get((namespace, name))
 
+    def refresh(self) -> None:
+        """Makes the facts of nodes anew of which something has changed; what asks for facts does it too."""
+        for name in self._stale:
+            self._refresh(name)
+        self._stale.clear()
+
     def columns(self, names: Sequence[str]) -> Slots:
-        """The facts of these nodes, in this order; of one that is not known there are none."""
-        return self._arrays.of(np.fromiter(map(self._slots.get, names, repeat(0)), dtype=np.intp, count=len(names)))
+        """The facts of these nodes, in this order; of one that is not known there are none. A list that is asked about
+        again must not have been changed.
+        """
+        self.refresh()
+        slots = next((slots for known, slots in self._recent if known is names), None)
+        if slots is None:
+            slots = np.fromiter(map(self._slots.get, names, repeat(0)), dtype=np.intp, count=len(names))
+            self._recent.append((names, slots))
+        return self._arrays.of(slots)
 
     def node_names(self) -> list[str]:
         """All nodes there are."""
@@ -118,7 +138,9 @@ class View:
         self._pods[key] = pod
         if pod.node:
             self._bound.setdefault(pod.node, {})[key] = pod
-            self._refresh(pod.node)
+            self._stale[pod.node] = None
+            for name, _ in pod.references:
+                self._naming.setdefault(name, set()).add(key)
 
     def _unbind(self, key: Key) -> None:
         if (before := self._pods.get(key)) and before.node:
@@ -126,24 +148,22 @@ class View:
             del bound[key]
             if not bound:
                 del self._bound[before.node]
-            self._refresh(before.node)
+            self._stale[before.node] = None
+            for name, _ in before.references:
+                self._naming[name].discard(key)
+                if not self._naming[name]:
+                    del self._naming[name]
 
     def _put_dataset(self, dataset: DatasetFacts) -> None:
-        before = self._datasets.get(dataset.key)
-        self._datasets[dataset.key] = dataset
-        if before is None:
-            self._renamed(dataset.key)
-        elif before != dataset:
-            self._arrays.forget(dataset.key)
+        if self._datasets.get(dataset.key) != dataset:
+            self._datasets[dataset.key] = dataset
+            self._changed(dataset.key)
 
-    def _renamed(self, dataset: Key) -> None:
-        """A name may mean another dataset now."""
+    def _changed(self, dataset: Key) -> None:
+        """It has another version or size, or its name means another one now."""
         self._arrays.forget(dataset)
-        name = dataset[1]
-        for node in {
-            pod.node for pod in self._pods.values() if pod.node and any(name == one for one, _ in pod.references)
-        }:
-            self._refresh(node)
+        for pod in self._naming.get(dataset[1], ()):
+            self._stale[self._pods[pod].node] = None
 
     def _put_node(self, kind: ObjectKind, name: str, facts: Facts) -> None:
         if kind == "Node":
@@ -161,7 +181,7 @@ class View:
             if isinstance(facts, Topology):
                 self._topologies[name] = facts
                 self._classes += Counter(_classes(facts))
-        self._refresh(name)
+        self._stale[name] = None
 
     def _refresh(self, name: str) -> None:
         """Makes a node's facts anew."""
@@ -184,9 +204,11 @@ class View:
         if node.known or cache or node.topology or pods:
             if name not in self._slots:
                 self._slots[name] = self._spare.pop() if self._spare else len(self._slots) + 1
+                self._recent.clear()
             self._arrays.put(self._slots[name], node)
         elif name in self._slots:
             slot = self._slots.pop(name)
+            self._recent.clear()
             self._arrays.put(slot, NodeFacts())
             self._spare.append(slot)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tools.bench import report
 from tools.bench.agent import agent_cache, agent_crowd, agent_four, agent_hits
+from tools.bench.extender import extender
 from tools.bench.latency import s3, sshfs
 from tools.bench.loader import loader
 from tools.bench.local import cache, pack
@@ -22,7 +23,8 @@ from tools.bench.update import update
 
 AGENT = (agent_hits, agent_cache, agent_four, agent_crowd)
 CASES: dict[str, Callable[[Setting], Result]] = {
-    case.__name__: case for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT, topology)
+    case.__name__: case
+    for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT, topology, extender)
 }
 REPOSITORY = Path(__file__).parents[2]
 CPUS = 2

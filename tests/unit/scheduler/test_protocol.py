@@ -165,5 +165,40 @@ def test_deeply_nested_bodies_are_refused(state: State) -> None:
 
 
 def test_what_it_says_is_json_of_the_right_types() -> None:
-    asked = protocol.read(body(pod("p", "coco")))
-    assert orjson.loads(protocol.prioritized(asked.names, [0, 1, 2]))[2] == {"Host": "n2", "Score": 2}
+    names = ["", '","', "\\", '"', "\x00", "é", "n2"]
+    scores = [0, 1, 2, 10, 4, 5, 6]
+    written = orjson.loads(protocol.prioritized(orjson.dumps(names), scores))
+    assert written == [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
+
+
+POD = b'"Pod":{"metadata":{"name":"p"}}'
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"{" + POD + b',"NodeNames":["a","b"]}',
+        b'{"NodeNames":["a","b"],' + POD + b"}",
+        b'{"Pod":{"metadata":{"name":"other"}},"NodeNames":["a","b"],' + POD + b"}",
+        b'{"Pod":{"metadata":{"name":"p"},"NodeNames":["x"]},"NodeNames":["a","b"]}',
+        b'{"NodeNames": ["a","b"],"Pod":{"metadata":{"name":"p"},"NodeNames":["x"]}}',
+        b"{" + POD + b',"NodeNames":["x"],"NodeNames" : ["a","b"]}',
+        b'{"Pod":{"metadata":{"name":"p","uid":"\\"NodeNames\\":["}},"NodeNames":["a","b"]} \n',
+    ],
+)
+def test_names_are_read_from_wherever_they_are_and_are_known_again(document: bytes) -> None:
+    reader = protocol.Reader()
+    for _ in range(2):
+        asked = reader.read(document)
+        assert (asked.pod.name, list(asked.names), asked.items) == ("p", ["a", "b"], None)
+    assert list(reader.read(body(pod("q"), ["a", "c"])).names) == ["a", "c"]
+
+
+@pytest.mark.parametrize("end", ["", "]", "}}", ',"x"}', ',"x":}'])
+def test_names_that_are_known_do_not_make_a_request_of_what_is_none(end: str) -> None:
+    reader = protocol.Reader()
+    good = b"{" + POD + b',"NodeNames":["a"]}'
+    reader.read(good)
+    for bad in (good[:-1] + end.encode(), good[1:], b"[" + good, b'{"x":' + good):
+        with pytest.raises(protocol.BadRequest):
+            reader.read(bad)
