@@ -2,8 +2,8 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from dsagent.adapters.kubernetes.client import ApiCluster
 from dsagent.adapters.kubernetes.config import api_server
 from dsagent.adapters.kubernetes.watch import Heard, Watch
 from dsagent.api.v1alpha1.rail_decision import RailDecision
+from dsagent.contract import LABEL_RAIL_DECISION
 from dsagent.core.cluster import (
     CLUSTER_DATASETS,
     DATASETS,
@@ -21,6 +22,7 @@ from dsagent.core.cluster import (
     RAIL_DECISIONS,
     Cluster,
     Resource,
+    Scope,
 )
 from dsagent.core.errors import DsagentError, NoSuchObject, ObjectConflict
 from scheduler_plugin.errors import NoCluster
@@ -93,7 +95,7 @@ class Feed:
 
 
 class ClusterDecisions:
-    """See scheduler_plugin.rail.admission.Decisions."""
+    """See scheduler_plugin.rail.admission.Decisions and scheduler_plugin.rail.anew.Replacing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -125,6 +127,40 @@ class ClusterDecisions:
                 return self._cluster.get(Resource(group, version, plural, owner.kind), owner.name, namespace)
             except NoSuchObject:
                 return None
+
+    def all(self) -> Sequence[RailDecision]:
+        """See Replacing.all."""
+        with _asking("all RailDecisions"):
+            return [RailDecision.model_validate(one) for one in self._cluster.listing(RAIL_DECISIONS).items]
+
+    def pods(self, decision: RailDecision) -> Sequence[Mapping[str, Any]]:
+        """See Replacing.pods."""
+        names = decision.metadata
+        with _asking(f"the pods of RailDecision {names.namespace}/{names.name}"):
+            scope = Scope(names.namespace or "", f"{LABEL_RAIL_DECISION}={names.name}")
+            return self._cluster.listing(PODS, scope).items
+
+    def remove(self, decision: RailDecision) -> bool:
+        """See Replacing.remove."""
+        names = decision.metadata
+        with _asking(f"RailDecision {names.namespace}/{names.name}"):
+            try:
+                self._cluster.delete(RAIL_DECISIONS, names.name, names.namespace or "", uid=names.uid or "")
+            except (NoSuchObject, ObjectConflict):
+                return False
+            return True
+
+    def evict(self, pod: Mapping[str, Any]) -> None:
+        """See Replacing.evict."""
+        names = pod["metadata"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": names["name"], "namespace": names["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": names["uid"]}},
+        }
+        with _asking(f"pod {names['namespace']}/{names['name']}"), suppress(NoSuchObject, ObjectConflict):
+            self._cluster.create(PODS, body, names["namespace"], name=names["name"], subresource="eviction")
 
 
 @contextmanager

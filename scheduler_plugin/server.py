@@ -19,6 +19,7 @@ from scheduler_plugin.cluster import ClusterDecisions, Feed, connect
 from scheduler_plugin.errors import BadSetting
 from scheduler_plugin.objects import view_of
 from scheduler_plugin.rail.admission import Admission
+from scheduler_plugin.rail.anew import keep_deciding
 from scheduler_plugin.settings import Settings, load
 from scheduler_plugin.state import State
 from scheduler_plugin.view import View
@@ -58,11 +59,13 @@ async def run(listening: Listening, view: Path | None, settings: Path | None) ->
             loop.call_soon_threadsafe(changed.set)
 
         cluster = connect()
-        admission = Admission(state, ClusterDecisions(cluster))
+        decisions = ClusterDecisions(cluster)
+        admission = Admission(state, decisions)
         feed = Feed(cluster, wake)
         state.unsynced = feed.unsynced
         feed.start()
         background.append(asyncio.create_task(_keep_up(state, feed, changed)))
+        background.append(asyncio.create_task(keep_deciding(state, decisions)))
     else:
         settle()
     if settings:

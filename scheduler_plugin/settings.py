@@ -67,13 +67,14 @@ class Toleration(_Strict):
 
 class Rails(_Strict):
     """Pods that ask for some rail. `classes`: how its classes are named, with {n} for the rail's number; `tolerations`:
-    what those pods tolerate besides.
+    what those pods tolerate besides; `decide_anew`: whether pending pods are replaced when another class has room.
     """
 
     classes: Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]*\{n\}[A-Za-z0-9._-]*$")] = (
         "dsagent.io/gpu-roce{n}"
     )
     tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu", operator="Exists"),)
+    decide_anew: bool = False
 
     @property
     def toleration_objects(self) -> list[dict[str, Any]]:

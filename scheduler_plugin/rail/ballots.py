@@ -28,21 +28,35 @@ def decide(view: View, pod: Object, job: str, settings: Settings) -> Choice:
     The pods of the job that have a node already decide for the others. Otherwise nodes vote by what they have free; if
     none has enough, by what they have at all: the job waits for room. Raises Refusal if no node has enough of a class.
     """
-    classes = [name for name in view.classes() if is_class(name, settings.rails.classes)]
-    wanted = facts_of(pod).devices.get(RESOURCE_SOME_RAIL, 0)
+    classes = _classes(view, settings)
     if already := _taken_already(view, pod, classes):
         return Choice(already, {}, "pods of the job that have a node already have it")
-    names = [name for name in view.node_names() if (host := view.host(name)) and takes(host, pod["spec"])]
-    nodes = view.columns(names)
-    shares = _shares(view, pod, nodes)
-    free = {resource: _possible(view, pod, resource, nodes, settings.filters) for resource in classes}
-    if choice := choose(_ballots(names, free, shares), wanted, job):
+    if choice := free_choice(view, pod, job, settings):
         return choice
+    wanted = facts_of(pod).devices.get(RESOURCE_SOME_RAIL, 0)
+    names = _names(view, pod)
+    nodes = view.columns(names)
     whole = {resource: _healthy(nodes.nodes, resource) for resource in classes}
-    if choice := choose(_ballots(names, whole, shares), wanted, job):
+    if choice := choose(_ballots(names, whole, _shares(view, pod, nodes)), wanted, job):
         reason = f"no node has {wanted} free of any class now, so they voted by what they have at all: {choice.reason}"
         return Choice(choice.resource, choice.votes, reason, choice.nodes)
     raise Refusal(_nothing(wanted, len(names), whole, settings.rails.classes))
+
+
+def free_choice(view: View, pod: Object, job: str, settings: Settings) -> Choice | None:
+    """The class that nodes choose by what they have free; None if no class has enough anywhere."""
+    names = _names(view, pod)
+    nodes = view.columns(names)
+    free = {resource: _possible(view, pod, resource, nodes, settings.filters) for resource in _classes(view, settings)}
+    wanted = facts_of(pod).devices.get(RESOURCE_SOME_RAIL, 0)
+    return choose(_ballots(names, free, _shares(view, pod, nodes)), wanted, job)
+
+
+def has_room(view: View, pod: Object, resource: str, settings: Settings) -> bool:
+    """Whether some node has enough of a class free for a pod that asks for some rail."""
+    nodes = view.columns(_names(view, pod))
+    most = int(_possible(view, pod, resource, nodes, settings.filters).max(initial=0))
+    return most >= max(1, facts_of(pod).devices.get(RESOURCE_SOME_RAIL, 0))
 
 
 def is_class(resource: str, pattern: str) -> bool:
@@ -55,6 +69,15 @@ def facts_of(pod: Object) -> PodFacts:
     metadata = pod.get("metadata") or {}
     name = metadata.get("name") or metadata.get("generateName") or "new"
     return parse.pod({**pod, "metadata": {**metadata, "name": name}})
+
+
+def _classes(view: View, settings: Settings) -> list[str]:
+    return [name for name in view.classes() if is_class(name, settings.rails.classes)]
+
+
+def _names(view: View, pod: Object) -> list[str]:
+    """The nodes that take the pod."""
+    return [name for name in view.node_names() if (host := view.host(name)) and takes(host, pod["spec"])]
 
 
 def _taken_already(view: View, pod: Object, classes: Sequence[str]) -> str | None:

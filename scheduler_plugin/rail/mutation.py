@@ -27,8 +27,16 @@ def wants_some_rail(pod: Object) -> bool:
 
 def with_class(pod: Object, resource: str) -> Object:
     """The pod whose containers ask for a class; raises Refusal if one names that class beside."""
+    return with_amounts_of(pod, RESOURCE_SOME_RAIL, resource)
+
+
+def with_amounts_of(pod: Object, old: str, new: str) -> Object:
+    """The pod whose containers ask for as much of the new resource as of the old one, and no more for that.
+
+    Raises Refusal if a container asks for both.
+    """
     spec = pod["spec"]
-    lists = {name: [_concrete(one, resource) for one in spec[name]] for name in _CONTAINERS if spec.get(name)}
+    lists = {name: [_instead(one, old, new) for one in spec[name]] for name in _CONTAINERS if spec.get(name)}
     return {**pod, "spec": {**spec, **lists}}
 
 
@@ -70,19 +78,19 @@ def patch(before: Object, after: Object) -> list[Object]:
     return [{"op": "add", "path": f"/{top}/{key}", "value": after[top][key]} for top, key in changed]
 
 
-def _concrete(container: Object, resource: str) -> Object:
+def _instead(container: Object, old: str, new: str) -> Object:
     resources = container.get("resources") or {}
     changed = dict(resources)
     for which in _AMOUNTS:
         amounts = dict(resources.get(which) or {})
-        if RESOURCE_SOME_RAIL not in amounts:
+        if old not in amounts:
             continue
-        if resource in amounts:
+        if new in amounts:
             raise Refusal(
-                f"container {container.get('name')} asks for {RESOURCE_SOME_RAIL}, which is {resource} for this job, "
-                f"and for {resource} as well; leave one of them out"
+                f"container {container.get('name')} asks for {old}, which is {new} for this job, and for {new} beside: "
+                "leave one out"
             )
-        amounts[resource] = amounts.pop(RESOURCE_SOME_RAIL)
+        amounts[new] = amounts.pop(old)
         changed[which] = amounts
     return {**container, "resources": changed} if changed != resources else container
 

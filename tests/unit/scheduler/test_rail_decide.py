@@ -134,7 +134,7 @@ def test_the_class_goes_into_requests_and_limits_of_every_container() -> None:
     assert [step["path"] for step in patch(before, after)] == ["/spec/initContainers", "/spec/containers"]
     assert with_class(after, TWO) == after
     assert not patch(after, after)
-    with pytest.raises(Refusal, match="leave one of them out"):
+    with pytest.raises(Refusal, match="leave one out"):
         with_class(
             asking() | {"spec": {"containers": [{"name": "a", "resources": {"limits": {SOME: 1, ONE: 1}}}]}}, ONE
         )
