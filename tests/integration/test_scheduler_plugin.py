@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.certificates import make_certificates
+from tests.support.certificates import Certificates, make_certificates
 from tests.unit.scheduler.worlds import Object, cache, dataset, held, node, pod
 
 SECONDS = 60
@@ -25,6 +25,7 @@ class Plugin(NamedTuple):
     port: int
     settings: Path
     context: ssl.SSLContext | None
+    certificates: Certificates | None = None
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
         if self.context:
@@ -64,13 +65,13 @@ def plugin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     line = ["serve", "--view", folder / "view.json", "--settings", settings, "--listen", f"127.0.0.1:{port}"]
-    context = None
+    context = made = None
     if request.param == "https":
         made = make_certificates(folder)
         line += ["--tls-cert", made.certificate, "--tls-key", made.key]
         context = ssl.create_default_context(cafile=str(made.authority))
     process = subprocess.Popen([*PLUGIN, *map(str, line)], stderr=subprocess.PIPE)
-    made_plugin = Plugin(port, settings, context)
+    made_plugin = Plugin(port, settings, context, made)
 
     def ready() -> bool:
         assert process.poll() is None
@@ -120,6 +121,44 @@ def test_settings_are_read_again_and_a_bad_file_changes_nothing(plugin: Plugin) 
     until(lambda: plugin.scores(pod("p", "coco"))["n0"] == 0)
     plugin.settings.write_text("terms: {dataset: {weight: 6}}\n")
     until(lambda: plugin.scores(pod("p", "coco"))["n0"] == 10)
+
+
+@pytest.mark.parametrize("plugin", ["https"], indirect=True)
+def test_a_new_certificate_is_served_without_a_restart(plugin: Plugin, tmp_path: Path) -> None:
+    assert plugin.context is not None
+    assert plugin.certificates is not None
+    renewed = make_certificates(tmp_path)
+    plugin.certificates.key.write_bytes(renewed.key.read_bytes())
+    plugin.certificates.certificate.write_bytes(renewed.certificate.read_bytes())
+    plugin.context.load_verify_locations(renewed.authority)
+    shown = ssl.PEM_cert_to_DER_cert(renewed.certificate.read_text())
+
+    context = plugin.context
+
+    def serves_it() -> bool:
+        with (
+            socket.create_connection(("127.0.0.1", plugin.port), SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            return connection.getpeercert(binary_form=True) == shown
+
+    until(serves_it)
+    assert plugin.ask("GET", "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("plugin", ["http"], indirect=True)
+def test_dsctl_looks_whether_it_is_asked(plugin: Plugin) -> None:
+    line = [sys.executable, "-m", "dsagent.entrypoints.dsctl", "doctor", "--scheduler", "-o", "json"]
+    done = subprocess.run(
+        [*line, "--plugin", f"http://127.0.0.1:{plugin.port}"], check=True, capture_output=True, text=True
+    )
+    found = {one["name"]: (one["status"], one["detail"]) for one in json.loads(done.stdout)["checks"]}
+    assert found["replicas"] == ("ok", "1 of 1 answer")
+    assert found["questions"][0] in ("ok", "warn")  # others may have asked before
+    assert found["view"][1].startswith("3 Node, 2 NodeDatasetCache")
+    gone = subprocess.run([*line, "--plugin", "http://127.0.0.1:1"], check=False, capture_output=True, text=True)
+    assert gone.returncode == 1
+    assert "refused" in gone.stdout
 
 
 @pytest.mark.parametrize("plugin", ["http"], indirect=True)
