@@ -2,11 +2,12 @@
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.evidence import evidence
 from tests.e2e.kube import Namespace
 from tools.cluster.kubectl import kubectl
 from tools.cluster.layout import Cluster, the_cluster
@@ -21,6 +22,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a story that failed bring what is known about it: when the run is over the cluster is gone."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        found: Mapping[str, object] = item.funcargs
+        namespaces = [one for one in found.values() if isinstance(one, Namespace)]
+        report.sections += evidence(the_cluster(), namespaces)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,7 @@ def node(cluster: Cluster) -> Iterator[NodeInside]:
     """A node with room for 100 MB."""
     install_chart(cluster, "--set", "agent.settings.DSAGENT_CAPACITY=100MB")
     found = NodeInside(cluster, 1)
-    for version in found.dsctl("ls"):
-        found.dsctl("evict", version["dataset"])
+    found.evict_all()
     yield found
     install_chart(cluster)
 

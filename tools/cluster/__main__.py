@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tools.cluster.building import build_programs, require_machine
 from tools.cluster.images import build_images
@@ -24,6 +26,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _build_all() -> Path:
+    """Build the programs and the images, one beside the other: compilers keep the CPUs busy, images the network.
+
+    Returns the store with the images.
+    """
+    with ThreadPoolExecutor() as threads:
+        programs, images = threads.submit(build_programs), threads.submit(build_images)
+        programs.result()
+        return images.result()
+
+
 def main() -> int:
     """Does what the command line says; returns the exit code."""
     arguments = _arguments()
@@ -31,8 +44,7 @@ def main() -> int:
     try:
         if arguments.verb == "up":
             require_machine()
-            build_programs()
-            up(cluster, arguments.nodes, build_images(), NodeOptions(numa=arguments.numa))
+            up(cluster, arguments.nodes, _build_all(), NodeOptions(numa=arguments.numa))
         elif arguments.verb == "down":
             down(cluster)
         elif arguments.verb == "images":

@@ -14,6 +14,7 @@ from tools.servers import tools_directory
 
 REPOSITORY = Path(__file__).parents[2]
 TARGETS = ("agent", "init", "control")
+_KEPT_STAGES = ("requirements", "packages-agent", "packages-control")  # which most changes leave as they are
 BASE = "localhost/dsagent-base:bookworm"
 _PACKAGES = "ca-certificates,python3,python3-venv"
 _COPIED = ("pyproject.toml", "requirements.lock", "packaging/images/requirements.py", "packaging/images/Dockerfile")
@@ -37,8 +38,8 @@ def build_images() -> Path:
     return made / STORE
 
 
-def copy_store(store: Path, target: Path) -> None:
-    """Give a containerd that does not run yet the images of another one that does not run either.
+def copy_store(room: Room, store: Path, target: Path) -> None:
+    """Give a room's containerd that does not run yet the images of another one that does not run either.
 
     All but the databases are hard links: containerd writes its content and unpacked layers once.
     """
@@ -46,11 +47,17 @@ def copy_store(store: Path, target: Path) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_suffix(".new")
-    subprocess.run(["cp", "--archive", "--link", store, scratch], check=True)
+    room.run("cp", "--archive", "--link", str(store), str(scratch))
     for database in scratch.rglob("*.db"):
         database.unlink()
         shutil.copyfile(store / database.relative_to(scratch), database)
     scratch.rename(target)
+
+
+def abandon_build() -> None:
+    """End what a build that was killed has left running."""
+    for record in _images().glob("*/room.json"):
+        close_room(_unpacking_room(record.parent))
 
 
 def _images() -> Path:
@@ -84,15 +91,15 @@ def _build(context: Path, made: Path) -> None:
     scratch = made.with_suffix(".new")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
+    for stage in _KEPT_STAGES:
+        _build_target(context, stage, f"localhost/dsagent-{stage}")
     for target in TARGETS:
         print(f"building {image(target)}", flush=True)
-        # The host's certificate authorities and proxies: pip needs those of this machine.
-        authorities = "/etc/ssl/certs/ca-certificates.crt"
-        options = ["--isolation=chroot", "--network=host", "--layers", f"--volume={authorities}:{authorities}:ro"]
-        source = [f"--build-arg=BASE={BASE}", f"--file={context}/packaging/images/Dockerfile", f"--target={target}"]
-        _buildah("build", *options, *source, f"--tag={image(target)}", str(context))
+        _build_target(context, target, image(target))
         _buildah("push", image(target), f"docker-archive:{scratch}/{target}.tar:docker.io/{image(target)}")
     _build_pause(scratch / "pause.tar")
+    _buildah("rm", "--all")
+    _buildah("rmi", "--prune")  # what earlier builds have left that this one has not used
     _fill_store(scratch)
     for old in _images().iterdir():
         if old not in (scratch, _storage()):
@@ -100,9 +107,17 @@ def _build(context: Path, made: Path) -> None:
     scratch.rename(made)
 
 
+def _build_target(context: Path, target: str, tag: str) -> None:
+    # The host's certificate authorities and proxies: pip needs those of this machine.
+    authorities = "/etc/ssl/certs/ca-certificates.crt"
+    options = ["--isolation=chroot", "--network=host", "--layers", f"--volume={authorities}:{authorities}:ro"]
+    source = [f"--build-arg=BASE={BASE}", f"--file={context}/packaging/images/Dockerfile", f"--target={target}"]
+    _buildah("build", *options, *source, f"--tag={tag}", str(context))
+
+
 def _fill_store(directory: Path) -> None:
     """Let a containerd unpack all archives of the directory, which then has its store and no archive."""
-    room = Room("images", directory, directory, own_network=False)
+    room = _unpacking_room(directory)
     try:
         open_room(room)
         give_own_folders(room)
@@ -113,6 +128,10 @@ def _fill_store(directory: Path) -> None:
         stop(room, "containerd")
     finally:
         close_room(room)
+
+
+def _unpacking_room(directory: Path) -> Room:
+    return Room("images", directory, directory, own_network=False)
 
 
 def _make_base() -> None:
@@ -147,8 +166,9 @@ def _build_pause(archive: Path) -> None:
 
 def _buildah(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     storage = _storage()
-    # In a mount namespace of its own, so that a build that fails leaves no mounts.
-    command = ["unshare", "--mount", "buildah", f"--root={storage}", f"--runroot={storage}/run", *arguments]
+    # In namespaces of its own, so that a build that fails leaves no mounts, and one that is killed no processes.
+    alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    command = [*alone, "buildah", f"--root={storage}", f"--runroot={storage}/run", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if check and done.returncode:
         raise ClusterError(f"buildah {' '.join(arguments)}: {' | '.join(done.stderr.splitlines()[-5:])}")

@@ -14,14 +14,17 @@ from tools.cluster.images import copy_store
 from tools.cluster.kubectl import kubectl
 from tools.cluster.layout import PODS, Cluster, ClusterError, Node
 from tools.cluster.network import connect
-from tools.cluster.rooms import Room, give_own_folders, is_running, open_room, start, stop, wait_until
+from tools.cluster.rooms import Room, give_own_disk, give_own_folders, is_running, open_room, start, stop, wait_until
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node differs from the usual; `kubelet` is merged into its KubeletConfiguration."""
+    """How a node differs from the usual; `kubelet` is merged into its KubeletConfiguration, and with `disk` its /var is
+    a filesystem of its own with so many bytes.
+    """
 
     numa: bool = False
+    disk: int | None = None
     kubelet: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -37,7 +40,11 @@ def open_node(cluster: Cluster, node: Node, nodes: Sequence[Node], options: Node
     """
     room = node_room(cluster, node)
     open_room(room)
-    copy_store(store, node.directory / STORE)
+    if options.disk is None:
+        copy_store(room, store, node.directory / STORE)
+    else:
+        give_own_disk(room, options.disk)
+        room.run("cp", "--archive", str(store), str(node.directory / STORE))
     give_own_folders(room)
     if options.numa:
         numa.show_two_nodes(room)

@@ -133,6 +133,17 @@ def give_own_folders(room: Room) -> None:
     room.run("sh", "-ec", _OWN_FOLDERS, "sh", str(room.directory), room.name)
 
 
+def give_own_disk(room: Room, size: int) -> None:
+    """Put a new filesystem of `size` bytes below the folders that `give_own_folders` shows; it goes with the room."""
+    image = room.directory / "var.img"
+    with image.open("wb") as file:
+        file.truncate(size)
+    room.run("mkfs.ext4", "-q", "-m", "0", str(image))
+    (room.directory / "var").mkdir()
+    room.run("mount", "-o", "loop", str(image), str(room.directory / "var"))
+    room.run("mkdir", str(room.directory / "var" / "lib"))
+
+
 def close_room(room: Room) -> None:
     """Kill everything in the room and wait until it is gone."""
     if (pid := room.pid) is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tools.cluster import cgroups
 from tools.cluster.chart import install_chart
 from tools.cluster.control import control_room, make_identities, start_control_plane
+from tools.cluster.images import abandon_build
 from tools.cluster.layout import Cluster
 from tools.cluster.network import make_bridge, remove_bridge
 from tools.cluster.node import NodeOptions, await_ready, node_room, open_node, start_kubelet, start_proxy
@@ -43,6 +44,7 @@ def down(cluster: Cluster) -> None:
     nodes = cluster.nodes
     for room in (*(node_room(cluster, node) for node in nodes), control_room(cluster)):
         close_room(room)
+    abandon_build()
     cgroups.remove()
     remove_bridge(nodes)
     if cluster.directory.exists():
