@@ -6,7 +6,7 @@ from dataclasses import replace
 from gpu_topology.api import Gpu, Machine, Nic, Topology
 from gpu_topology.cpus import read_cpus, read_numa_nodes
 from gpu_topology.links import all_links
-from gpu_topology.node_file import NodeFile, bind_indices, number_subnets
+from gpu_topology.node_file import NodeFile, adopt_numbers, bind_indices, number_subnets
 from gpu_topology.nvml import GpuFacts
 from gpu_topology.overrides import Overrides
 from gpu_topology.pci import PciFunction, read_devices
@@ -26,8 +26,8 @@ def find_topology(
 ) -> tuple[Topology, NodeFile]:
     """The machine's topology, and `bound` with what is new.
 
-    `numbers` are the cluster's, by subnet: a subnet that is not among them has no class yet. Without a cluster (None)
-    they are the node's own.
+    `numbers` are the cluster's, by subnet: a subnet that neither they nor `bound` knows has no class yet. Without a
+    cluster (None) they are the node's own.
     """
     found = read_devices(inputs.sysfs, inputs.subnets)
     indices = bind_indices(bound.gpus, (gpu.pci for gpu in found.gpus))
@@ -46,9 +46,12 @@ def find_topology(
     near = near_gpus(machine, links, bound.pairs)
     pairs = pair(near, machine.nics, bound.pairs)
     subnets = [nic.subnet for nic in machine.nics if nic.pci in near]
-    rails = bound.rails if numbers is not None else number_subnets(bound.rails, subnets)
-    made = make_rails(machine, near, pairs, rails if numbers is None else numbers, pattern)
-    return Topology(machine, links, made), NodeFile(indices, pairs, rails, bound.ids)
+    if numbers is None:
+        rails, cluster_rails = number_subnets(bound.rails, subnets), bound.cluster_rails
+    else:
+        rails, cluster_rails = bound.rails, adopt_numbers(bound.cluster_rails, subnets, numbers)
+    made = make_rails(machine, near, pairs, rails if numbers is None else cluster_rails, pattern)
+    return Topology(machine, links, made), NodeFile(indices, pairs, rails, bound.ids, cluster_rails)
 
 
 def _gpu(function: PciFunction, index: int, facts: Mapping[str, GpuFacts], overrides: Overrides) -> Gpu:

@@ -19,8 +19,9 @@ class NodeFile:
 
     gpus: Mapping[str, int] = field(default_factory=dict)  # PCI address -> index
     pairs: Mapping[str, str] = field(default_factory=dict)  # a GPU's PCI address -> its network function's
-    rails: Mapping[str, int] = field(default_factory=dict)  # subnet -> number
+    rails: Mapping[str, int] = field(default_factory=dict)  # subnet -> number, without a cluster
     ids: Mapping[str, str] = field(default_factory=dict)  # a GPU's PCI address -> the id that kubelet got of its device
+    cluster_rails: Mapping[str, int] = field(default_factory=dict)  # subnet -> number, as the cluster gave it
 
 
 def bind_indices(known: Mapping[str, int], present: Iterable[str]) -> Mapping[str, int]:
@@ -35,6 +36,16 @@ def number_subnets(known: Mapping[str, int], subnets: Iterable[str]) -> Mapping[
     free = max(known.values(), default=0) + 1
     new = sorted({subnet for subnet in subnets if subnet not in known}, key=lambda text: subnet_order(ip_network(text)))
     return {**known, **{subnet: free + place for place, subnet in enumerate(new)}}
+
+
+def adopt_numbers(known: Mapping[str, int], subnets: Iterable[str], given: Mapping[str, int]) -> Mapping[str, int]:
+    """`known` with the cluster's number for each subnet that has none, unless another subnet here has that number."""
+    adopted = dict(known)
+    for subnet in subnets:
+        number = given.get(subnet)
+        if number is not None and subnet not in adopted and number not in adopted.values():
+            adopted[subnet] = number
+    return adopted
 
 
 def load_node_file(path: Path) -> NodeFile:
@@ -53,7 +64,13 @@ def load_node_file(path: Path) -> NodeFile:
 
 def save_node_file(path: Path, bindings: NodeFile) -> None:
     """Replaces the file in one step and waits until the disk has it. Raises NotPermitted."""
-    parts = {"gpus": bindings.gpus, "pairs": bindings.pairs, "rails": bindings.rails, "ids": bindings.ids}
+    parts = {
+        "gpus": bindings.gpus,
+        "pairs": bindings.pairs,
+        "rails": bindings.rails,
+        "ids": bindings.ids,
+        "cluster_rails": bindings.cluster_rails,
+    }
     beside = path.with_name(f".{path.name}.new")
     try:
         with beside.open("w", encoding="utf-8") as file:
@@ -75,6 +92,7 @@ def _parse(read: object) -> NodeFile:
         pairs=_part(read, "pairs", is_address, lambda value: isinstance(value, str) and is_address(value)),
         rails=_part(read, "rails", _is_subnet, _is_number),
         ids=_part(read, "ids", is_address, lambda value: isinstance(value, str) and value != ""),
+        cluster_rails=_part(read, "cluster_rails", _is_subnet, _is_number),
     )
 
 

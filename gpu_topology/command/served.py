@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gpu_topology.allocate import Policy
 from gpu_topology.command.options import VARIABLE, add_kubelet_options, inputs_of, not_installed
 from gpu_topology.discover import NO_OVERRIDES
+from gpu_topology.errors import UsageError
 from gpu_topology.network import live_subnets
 from gpu_topology.nvml import read_facts
 from gpu_topology.overrides import load_overrides
@@ -22,6 +23,7 @@ from gpu_topology.rails import check_resource
 from gpu_topology.recording import Inputs
 
 if TYPE_CHECKING:
+    from gpu_topology.cluster.report import Report
     from gpu_topology.device_plugin.gpus import Gpus
     from gpu_topology.device_plugin.process import Process
     from gpu_topology.device_plugin.resource import Backend
@@ -43,6 +45,13 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     serve.add_argument(
         "--host-network", type=_switch, default=False, metavar="on|off", help="pods have the node's interfaces (off)"
     )
+    serve.add_argument("--node", default="", metavar="NAME", help="write this node's NodeTopology; in a pod only")
+    serve.add_argument(
+        "--rail-numbers", type=_object, default=None, metavar="NAMESPACE/NAME", help="the ConfigMap of rail numbers"
+    )
+    serve.add_argument(
+        "--kubelet", default="", metavar="ADDRESS|FILE", help="whose configuration is told: a kubelet's or its file"
+    )
     serve.set_defaults(run=_serve)
     add_kubelet_options(serve)
 
@@ -58,6 +67,13 @@ def _switch(text: str) -> bool:
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+def _object(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME")
+    return namespace, name
 
 
 def _serve(arguments: argparse.Namespace) -> str:
@@ -81,13 +97,41 @@ def _serve(arguments: argparse.Namespace) -> str:
     )
     backends: list[Backend] = [gpus, *([Shares(arguments.devices)] if arguments.devices else [])]
 
+    if arguments.node:
+        gpus.numbers = {}
+
     async def run() -> None:
-        process = Process(folder, backends)
-        with nullcontext() if arguments.recording else _xids_watched(gpus, process):
+        loop = asyncio.get_running_loop()
+        report = _report(arguments, gpus, lambda: loop.call_soon_threadsafe(process.wake)) if arguments.node else None
+        process = Process(folder, backends, report)
+        with (
+            nullcontext() if arguments.recording else _xids_watched(gpus, process),
+            report.written() if report else nullcontext(),
+        ):
             await serve_until_signal(process)
 
     asyncio.run(run())
     return ""
+
+
+def _report(arguments: argparse.Namespace, gpus: "Gpus", wake: Callable[[], object]) -> "Report":
+    """What writes the node's NodeTopology. Raises UsageError."""
+    from gpu_topology.cluster.client import server_of_pod  # noqa: PLC0415 - of a pod only
+    from gpu_topology.cluster.policies import ask_kubelet, read_file  # noqa: PLC0415
+    from gpu_topology.cluster.report import Place, Report  # noqa: PLC0415
+    from gpu_topology.device_plugin.rivals import pod_resources  # noqa: PLC0415
+
+    if not (arguments.rail_numbers and arguments.kubelet):
+        cause = "it needs --rail-numbers and --kubelet"
+        raise UsageError("report of the node", arguments.node, cause, "the chart gives them")
+    kubelet: str = arguments.kubelet
+    place = Place(
+        arguments.node,
+        pod_resources(arguments.kubelet_folder),
+        lambda: read_file(Path(kubelet)) if kubelet.startswith("/") else ask_kubelet(kubelet),
+        *arguments.rail_numbers,
+    )
+    return Report(server_of_pod(), place, gpus, wake)
 
 
 def _machine(arguments: argparse.Namespace) -> Callable[[], Inputs]:

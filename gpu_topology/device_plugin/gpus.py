@@ -158,12 +158,14 @@ class Gpus:
         self._bound = load_node_file(node_file)
         self._seen: dict[str, dict[str, Device]] = {}  # by resource and id
         self._served: set[str] = set()
-        self._in_the_way = ""
+        self.numbers: Mapping[str, int] | None = None  # of rails, the cluster's; None is no cluster
+        self.topology: Topology | None = None  # as it was at the last look
+        self.in_the_way = ""  # who else hands out its devices
         self.unwell: dict[str, str] = {}  # what the driver reported of a GPU, by its PCI address
 
     def look(self) -> Sequence[GpuClass]:
         inputs = self._machine()
-        topology, bound = find_topology(inputs, self._overrides, self._bound, pattern=self._pattern)
+        topology, bound = find_topology(inputs, self._overrides, self._bound, self.numbers, self._pattern)
         found = {rail.resource: rail.devices for rail in topology.rails if rail.resource}
         new = {device.gpu.pci: device.id for devices in found.values() for device in devices}
         self._bind(replace(bound, ids={**new, **bound.ids}))
@@ -179,6 +181,7 @@ class Gpus:
             well.clear()
         else:
             self._served.update(self._seen)
+        self.topology = topology
         return [self._class(resource, topology, well, inputs.sysfs) for resource in sorted(self._served)]
 
     def _forget_recovered(self, topology: Topology) -> None:
@@ -195,12 +198,12 @@ class Gpus:
 
     def _has_rival(self, topology: Topology) -> bool:
         rival = self._rival(topology, self._seen)
-        if rival != self._in_the_way:
+        if rival != self.in_the_way:
             if rival:
                 _log.error("GPUs are not served: %s", rival)
             else:
                 _log.info("GPUs are served: nobody else hands them out any more")
-        self._in_the_way = rival
+        self.in_the_way = rival
         return bool(rival)
 
     def _class(self, resource: str, topology: Topology, well: Collection[str], sysfs: Sysfs) -> GpuClass:

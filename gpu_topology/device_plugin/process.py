@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from gpu_topology.device_plugin.inotify import watched
 from gpu_topology.device_plugin.resource import Backend, Resource
@@ -14,15 +15,25 @@ from gpu_topology.device_plugin.socket import PluginSocket
 from gpu_topology.errors import TopologyError
 
 LOOK_SECONDS = 2.0  # sysfs does not say when it changes, and a device that goes must be known within 5 s
+CHECKPOINT = "kubelet_internal_checkpoint"  # what kubelet replaces when it has handed devices out
 _log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Who wants to know what is served, and what kubelet does; must not take long."""
+
+    def tell(self, resources: Sequence[Resource]) -> None: ...
+    def allocated(self) -> None: ...
+    def restarted(self) -> None: ...
 
 
 class Process:
     """All backends and the sockets of their resources; to be used in one event loop."""
 
-    def __init__(self, kubelet_folder: Path, backends: Sequence[Backend]) -> None:
+    def __init__(self, kubelet_folder: Path, backends: Sequence[Backend], observer: Observer | None = None) -> None:
         self._folder = kubelet_folder
         self._backends = backends
+        self._observer = observer
         self._sockets: dict[str, PluginSocket] = {}
         self._wake = asyncio.Event()
         self._is_over = False
@@ -58,19 +69,29 @@ class Process:
             for socket in self._sockets.values():
                 socket.is_registered = False
             self._wake.set()
+            if self._observer:
+                self._observer.restarted()
+        if CHECKPOINT in names and self._observer:
+            self._observer.allocated()
 
     async def _step(self) -> None:
+        shown: list[Resource] = []
+        is_whole = True
         for backend in self._backends:
             try:
                 resources = await asyncio.to_thread(backend.look)
             except TopologyError as error:
                 self._trouble(type(backend).__name__, str(error))
+                is_whole = False
                 continue
             for resource in resources:
                 self._show(resource)
+            shown += resources
         for name, socket in self._sockets.items():
             if not socket.is_registered and (self._folder / KUBELET_SOCKET).exists():
                 await self._register(name, socket)
+        if self._observer and is_whole:
+            self._observer.tell(shown)
 
     def _show(self, resource: Resource) -> None:
         socket = self._sockets.get(resource.name)

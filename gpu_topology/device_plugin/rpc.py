@@ -17,6 +17,7 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 REGISTER = "/v1beta1.Registration/Register"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
+PODS = "/v1.PodResourcesLister/List"
 PLUGIN = "v1beta1.DevicePlugin"
 
 _REGISTER_SECONDS = 5.0  # for kubelet to come up and answer
@@ -81,6 +82,18 @@ def allocatable(pod_resources: Path) -> messages.AllocatableResources:
         except grpc.RpcError as error:
             raise OSError(_text(error)) from error
         return answer
+
+
+def handed_out(pod_resources: Path) -> tuple[messages.AllocatableResources, messages.ListPodResources]:
+    """What kubelet can hand out, and what the containers of its pods have. Raises OSError."""
+    with grpc.insecure_channel(f"unix:{pod_resources}") as channel:
+        ask_what_can = channel.unary_unary(ALLOCATABLE, _bytes, messages.AllocatableResources.FromString)
+        ask_what_has = channel.unary_unary(PODS, _bytes, messages.ListPodResources.FromString)
+        try:
+            can = ask_what_can(messages.Empty(), timeout=_ANSWER_SECONDS)
+            return can, ask_what_has(messages.Empty(), timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            raise OSError(_text(error)) from error
 
 
 def _text(error: Any) -> str:

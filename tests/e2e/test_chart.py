@@ -30,6 +30,7 @@ WITH_ALL = (
         "--set",
         "image.pullSecrets={key}",
     ),
+    *("--set", "topology.enabled=true", "--set", "topology.kubeletConfig=/var/lib/kubelet/config.yaml"),
 )
 
 
@@ -62,8 +63,13 @@ def test_nobody_may_read_secrets_everywhere(cluster: Cluster) -> None:
 
 def agent_of(cluster: Cluster, node: str) -> ApiCluster:
     """The API as the agent of a node sees it."""
+    return token_of(cluster, "dsagent-agent", node)
+
+
+def token_of(cluster: Cluster, account: str, node: str) -> ApiCluster:
+    """The API as a pod with this account of the chart sees it from a node."""
     bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
-    token = kubectl(cluster, "create", "token", "dsagent-agent", f"--namespace={NAMESPACE}", *bound).stdout.strip()
+    token = kubectl(cluster, "create", "token", account, f"--namespace={NAMESPACE}", *bound).stdout.strip()
     server = api_server({}, str(cluster.kubeconfig))
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE

@@ -27,26 +27,31 @@ class Kubelet:
         self.plugins = folder / "device-plugins"
         self.plugins.mkdir(parents=True)
         self.registered: Queue[Any] = Queue()
+        self.cpus: list[int] = []  # that containers may have for themselves
+        self.pods = messages.ListPodResources()  # what they have
         self._servers: list[Any] = []
 
     def start(self) -> None:
         """As kubelet does: removes all sockets of plugins first."""
         for socket in self.plugins.glob("*.sock"):
             socket.unlink()
-        self._serve(
-            self.plugins / "kubelet.sock", "v1beta1.Registration", "Register", messages.RegisterRequest, self._on
-        )
+        register = {"Register": (messages.RegisterRequest, self._on)}
+        self._serve(self.plugins / "kubelet.sock", "v1beta1.Registration", register)
 
     def start_pod_resources(self, known: Callable[[], dict[str, list[str]]]) -> None:
-        """Serves GetAllocatableResources: the ids of each resource."""
+        """Serves PodResources: the ids of each resource as what can be handed out, and `pods` as what has been."""
 
-        def answer(_request: Any, _context: Any) -> Any:
+        def can(_request: Any, _context: Any) -> Any:
             devices = [messages.ContainerDevices(resource_name=name, device_ids=ids) for name, ids in known().items()]
-            return messages.AllocatableResources(devices=devices)
+            return messages.AllocatableResources(devices=devices, cpu_ids=self.cpus)
+
+        def has(_request: Any, _context: Any) -> Any:
+            return self.pods
 
         path = self.plugins.parent / "pod-resources" / "kubelet.sock"
         path.parent.mkdir()
-        self._serve(path, "v1.PodResourcesLister", "GetAllocatableResources", messages.Empty, answer)
+        answers = {"GetAllocatableResources": (messages.Empty, can), "List": (messages.Empty, has)}
+        self._serve(path, "v1.PodResourcesLister", answers)
 
     def stop(self) -> None:
         """Ends all servers."""
@@ -62,10 +67,15 @@ class Kubelet:
         self.registered.put(request)
         return messages.Empty()
 
-    def _serve(self, path: Path, service: str, method: str, request: Any, answer: Callable[[Any, Any], Any]) -> None:
+    def _serve(self, path: Path, service: str, answers: dict[str, tuple[Any, Callable[[Any, Any], Any]]]) -> None:
         server = grpc.server(ThreadPoolExecutor(2))
-        handler = grpc.unary_unary_rpc_method_handler(answer, request.FromString, lambda made: made.SerializeToString())
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        methods = {
+            method: grpc.unary_unary_rpc_method_handler(
+                answer, request.FromString, lambda made: made.SerializeToString()
+            )
+            for method, (request, answer) in answers.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
         server.add_insecure_port(f"unix:{path}")
         server.start()
         self._servers.append(server)

@@ -13,8 +13,9 @@ from tools.cluster.rooms import Room, close_room, give_own_folders, open_room, s
 from tools.servers import tools_directory
 
 REPOSITORY = Path(__file__).parents[2]
-TARGETS = ("agent", "init", "control")
-_KEPT_STAGES = ("requirements", "packages-agent", "packages-control")  # which most changes leave as they are
+TARGETS = ("agent", "init", "control", "topology")
+# Which most changes leave as they are.
+_KEPT_STAGES = ("requirements", "packages-agent", "packages-control", "packages-topology")
 BASE = "localhost/dsagent-base:bookworm"
 _PACKAGES = "ca-certificates,python3,python3-venv"
 _COPIED = ("pyproject.toml", "requirements.lock", "packaging/images/requirements.py", "packaging/images/Dockerfile")

@@ -11,6 +11,7 @@ from dsagent.core.errors import UsageError
 from dsagent.entrypoints.controller.controller import Controller
 from dsagent.entrypoints.controller.leadership import Leadership
 from dsagent.entrypoints.controller.leaving import forget_nodes, let_go
+from dsagent.entrypoints.controller.rail_numbers import RailNumbers
 from dsagent.entrypoints.serve.logs import log_to_stderr
 from dsagent.wiring import open_cluster
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `dsagent controller`; the chart gives them."""
     parser.add_argument("--namespace", help="Namespace of the Lease.")
     parser.add_argument("--lease", help="Name of the Lease by which one of several replicas leads.")
+    parser.add_argument("--rail-numbers", help="Name of the ConfigMap with the numbers of rails.")
     leaving = parser.add_mutually_exclusive_group()
     leaving.add_argument(
         "--let-go",
@@ -40,15 +42,17 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.forget_nodes:
         forget_nodes(cluster)
         return
-    if not (arguments.namespace and arguments.lease):
-        raise UsageError("run", "the controller", "it has no Lease", "give --namespace and --lease")
+    if not (arguments.namespace and arguments.lease and (arguments.rail_numbers or arguments.let_go)):
+        hint = "give --namespace, --lease and --rail-numbers"
+        raise UsageError("run", "the controller", "it does not know its objects", hint)
     identity = os.environ.get(ENV_POD_NAME) or socket.gethostname()
     leadership = Leadership(cluster, arguments.namespace, arguments.lease, identity)
     if arguments.let_go:
         let_go(cluster, leadership)
         return
+    numbers = RailNumbers(cluster, arguments.namespace, arguments.rail_numbers)
     recorder = Recorder(cluster, CONTROLLER, identity)
-    controller = Controller(cluster, leadership, recorder.say)
+    controller = Controller(cluster, leadership, numbers, recorder.say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: controller.stop())
     recorder.start()

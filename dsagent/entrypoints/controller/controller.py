@@ -1,6 +1,7 @@
 """Reads what there is, lets the rules decide, and writes what differs."""
 
 import logging
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from dsagent.core.cluster import (
     CLUSTER_DATASETS,
     DATASETS,
     NODE_DATASET_CACHES,
+    NODE_TOPOLOGIES,
     NODES,
     Cluster,
     Object,
@@ -26,6 +28,7 @@ from dsagent.core.cluster import (
 )
 from dsagent.core.errors import DsagentError, NoSuchObject, ObjectConflict
 from dsagent.entrypoints.controller.leadership import RENEW_SECONDS, Leadership
+from dsagent.entrypoints.controller.rail_numbers import NodeRails, RailNumbers, rails_of
 from dsagent.entrypoints.controller.rails import Rails
 from dsagent.entrypoints.controller.rules import Copy, NodeState, may_go, next_look, status_of
 from dsagent.entrypoints.controller.telling import Teller, news_of, news_of_end
@@ -50,13 +53,16 @@ class _Node:
 
 
 class Controller:
-    """Looks after all Datasets, ClusterDatasets and RailDecisions of a cluster, as long as it leads. `say` writes an
-    event.
+    """Looks after all Datasets, ClusterDatasets and RailDecisions of a cluster and the numbers of its rails, as long as
+    it leads. `say` writes an event.
     """
 
-    def __init__(self, cluster: Cluster, leadership: Leadership, say: Callable[[Said], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, leadership: Leadership, rail_numbers: RailNumbers, say: Callable[[Said], None]
+    ) -> None:
         self._cluster = cluster
         self._leadership = leadership
+        self._rail_numbers = rail_numbers
         self._teller = Teller(say)
         self._changed = threading.Event()
         self._stopped = threading.Event()
@@ -69,6 +75,7 @@ class Controller:
             cluster, CLUSTER_DATASETS, ClusterDataset.model_validate, self._hear
         )
         self._rails = Rails(cluster, self._hear)
+        self._topologies: Watch[NodeRails] = Watch(cluster, NODE_TOPOLOGIES, rails_of, self._hear)
 
     def run(self) -> None:
         """Works until `stop`."""
@@ -76,7 +83,7 @@ class Controller:
             *(self._nodes, self._caches, self._datasets, self._shared),
             *self._rails.watches,
         )
-        for watch in watches:
+        for watch in (*watches, self._topologies):
             watch.start()
         threading.Thread(target=self._lead, name="lease", daemon=True).start()
         wait = 0.0
@@ -91,7 +98,9 @@ class Controller:
                     self._rails.look(datetime.now(UTC))
                 except Exception:
                     log.exception("looking after what there is")
-        for watch in watches:
+            if self._leadership.leads and self._topologies.synced:
+                wait = min(wait, self._number_rails())
+        for watch in (*watches, self._topologies):
             watch.stop()
         self._leadership.release()
 
@@ -146,6 +155,15 @@ class Controller:
         names = dataset.metadata
         body = {"metadata": {"resourceVersion": names.resource_version}, "status": change}
         self._cluster.patch(_resource(dataset), names.name, body, names.namespace or "", subresource="status")
+
+    def _number_rails(self) -> float:
+        """As `look`, for the numbers of rails."""
+        try:
+            self._rail_numbers.look(self._topologies.objects())
+        except DsagentError as error:
+            log.warning("numbering rails: %s", error)
+            return RENEW_SECONDS
+        return math.inf
 
     def _lead(self) -> None:
         while not self._stopped.is_set():

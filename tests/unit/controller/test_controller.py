@@ -10,11 +10,22 @@ import pytest
 
 from dsagent.adapters.kubernetes.recorder import Said
 from dsagent.contract import FINALIZER
-from dsagent.core.cluster import CLUSTER_DATASETS, DATASETS, LEASES, NODE_DATASET_CACHES, NODES, Object, metadata
+from dsagent.core.cluster import (
+    CLUSTER_DATASETS,
+    CONFIG_MAPS,
+    DATASETS,
+    LEASES,
+    NODE_DATASET_CACHES,
+    NODE_TOPOLOGIES,
+    NODES,
+    Object,
+    metadata,
+)
 from dsagent.core.errors import NoSuchObject
 from dsagent.entrypoints.controller import leadership
 from dsagent.entrypoints.controller.controller import Controller
 from dsagent.entrypoints.controller.leadership import Leadership
+from dsagent.entrypoints.controller.rail_numbers import RailNumbers, rails_of
 from tests.fakes.cluster import MemoryCluster
 
 VERSION = "xxh3:" + "0" * 32
@@ -40,7 +51,8 @@ def said() -> list[Said]:
 
 @pytest.fixture
 def controller(cluster: MemoryCluster, said: list[Said]) -> Iterator[Controller]:
-    found = Controller(cluster, Leadership(cluster, "system", "controller", "me"), said.append)
+    leadership = Leadership(cluster, "system", "controller", "me")
+    found = Controller(cluster, leadership, RailNumbers(cluster, "system", "rails"), said.append)
     thread = threading.Thread(target=found.run)
     thread.start()
     yield found
@@ -121,6 +133,15 @@ def _is_gone(cluster: MemoryCluster) -> bool:
     except NoSuchObject:
         return True
     return False
+
+
+def test_the_controller_numbers_what_nodes_report(cluster: MemoryCluster, controller: Controller) -> None:
+    cluster.create(NODE_TOPOLOGIES, {"metadata": {"name": "n1"}})
+    status = {"rails": [{"subnet": "10.1.0.0/24", "resource": "", "nics": ["mlx5_0"]}]}
+    cluster.patch(NODE_TOPOLOGIES, "n1", {"status": status}, subresource="status")
+    until(lambda: cluster.listing(CONFIG_MAPS).items)
+    until(lambda: cluster.get(CONFIG_MAPS, "rails", "system").get("data") == {"1": "10.1.0.0/24"})
+    assert rails_of(cluster.get(NODE_TOPOLOGIES, "n1")) == (("10.1.0.0/24", None),)
 
 
 def test_one_replica_leads_and_another_takes_over(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
