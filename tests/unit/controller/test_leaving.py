@@ -22,6 +22,7 @@ from dsagent.core.errors import NoSuchObject, TimedOut
 from dsagent.entrypoints.controller.controller import Controller
 from dsagent.entrypoints.controller.leadership import Leadership
 from dsagent.entrypoints.controller.leaving import LEAVING_SECONDS, forget_nodes, let_go
+from dsagent.entrypoints.controller.rail_numbers import RailNumbers
 from tests.fakes.cluster import MemoryCluster
 
 
@@ -52,7 +53,8 @@ def test_our_finalizers_go_and_those_of_others_stay(cluster: MemoryCluster) -> N
 
 def test_a_running_controller_puts_none_back(cluster: MemoryCluster) -> None:
     leads = leadership(cluster, "me")
-    controller = Controller(cluster, leads, list[Said]().append)
+    numbers = RailNumbers(cluster, "system", "rails")
+    controller = Controller(cluster, leads, numbers, list[Said]().append)
     thread = threading.Thread(target=controller.run)
     thread.start()
     while not leads.leads:
