@@ -43,7 +43,7 @@ def topology(setting: Setting) -> Result:
     recorded = load_recording(MACHINES / MACHINE)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         root = put(tree_of(MACHINE), Path(folder) / "sys")
-        _add_others(root)
+        add_others(root)
         live = replace(recorded, sysfs=Directory(root))
         found, _ = find_topology(live)
         discovery = _milliseconds(lambda: find_topology(live))
@@ -82,7 +82,8 @@ def _prediction() -> float:
     return _milliseconds(lambda: predict(Kubelet.SINGLE_NUMA_NODE, Options(), Scope.CONTAINER, pod, node))
 
 
-def _add_others(root: Path) -> None:
+def add_others(root: Path) -> None:
+    """Other functions on the PCI bus of a made sysfs."""
     for number in range(OTHERS):
         pci = f"0001:{number // 32:02x}:{number % 32:02x}.0"
         folder = root / "devices" / "pci0001:00" / pci
