@@ -77,7 +77,7 @@ def _node(pod: PodFacts, node: NodeFacts, topology: Topology, policies: Policies
             unknown[name] = BOUND_UNKNOWN
     if policies.memory == "Static":
         unknown["memory"] = MEMORY_UNKNOWN
-    if policies.cpu == "static" and any(zone.socket < 0 for zone in topology.zones):
+    if policies.cpu == "static" and any(zone.socket < 0 and zone.cpus for zone in topology.zones):
         unknown["cpu"] = SOCKETS_UNKNOWN
     return Node(
         tuple(zone.id for zone in topology.zones),

@@ -33,16 +33,20 @@ class Policies:
 
 def policies_of(configuration: Mapping[str, Any]) -> Policies:
     """From a KubeletConfiguration. Raises ValueError for what is not known here."""
-    chosen = []
+    chosen: list[str] = []
     for name, known in _KNOWN.items():
         value = configuration.get(name) or known[0]
         if value not in known:
             raise ValueError(f"{name} is {value!r}")
         chosen.append(value)
+    topology_manager, scope, cpu_manager, memory_manager = chosen
     return Policies(
-        *chosen,
-        topology_manager_options=_options(configuration, "topologyManagerPolicyOptions"),
-        cpu_manager_options=_options(configuration, "cpuManagerPolicyOptions"),
+        topology_manager,
+        scope,
+        cpu_manager,
+        memory_manager,
+        _options(configuration, "topologyManagerPolicyOptions"),
+        _options(configuration, "cpuManagerPolicyOptions"),
     )
 
 

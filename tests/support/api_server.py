@@ -18,7 +18,7 @@ from tests.support.certificates import make_certificates
 
 TOKEN = "canary-token"  # noqa: S105 - of nobody
 _KINDS = {one.plural: one for one in vars(kinds).values() if isinstance(one, Resource)}
-_STATUS = {NoSuchObject: 404, ObjectConflict: 409}
+_STATUS: dict[type[DsagentError], int] = {NoSuchObject: 404, ObjectConflict: 409}
 
 
 @contextmanager
