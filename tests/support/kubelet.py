@@ -5,7 +5,7 @@ are spoken to as the real kubelet does.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +67,7 @@ class Kubelet:
         self.registered.put(request)
         return messages.Empty()
 
-    def _serve(self, path: Path, service: str, answers: dict[str, tuple[Any, Callable[[Any, Any], Any]]]) -> None:
+    def _serve(self, path: Path, service: str, answers: Mapping[str, tuple[Any, Callable[[Any, Any], Any]]]) -> None:
         server = grpc.server(ThreadPoolExecutor(2))
         methods = {
             method: grpc.unary_unary_rpc_method_handler(
