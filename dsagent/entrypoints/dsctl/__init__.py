@@ -3,9 +3,8 @@
 import gc
 import sys
 
-from dsagent.contract import ExitCode
 from dsagent.entrypoints.dsctl.arguments import hoist
-from dsagent.entrypoints.dsctl.failure import Stopped, Stopping, as_error, report, usage_error
+from dsagent.entrypoints.dsctl.failure import Stopped, Stopping, as_error, report
 from dsagent.entrypoints.dsctl.render import Output
 
 
@@ -17,24 +16,19 @@ def main() -> int:
     as_json = arguments.output == Output.JSON
     stopping = Stopping(arguments.verb, as_json)
     try:
-        import typer  # noqa: PLC0415 - from here on Ctrl-C is ours
-
-        from dsagent.entrypoints.dsctl.app import invoke  # noqa: PLC0415
+        from dsagent.entrypoints.dsctl.app import invoke  # noqa: PLC0415 - from here on Ctrl-C is ours
         from dsagent.entrypoints.dsctl.options import Start  # noqa: PLC0415
+        from dsagent.entrypoints.dsctl.parser import HELP  # noqa: PLC0415
 
         start = Start(stopping, arguments.separated)
         try:
-            invoke(list(arguments.ordered) or ["--help"], arguments.verb, start)
-        except typer.Exit as exit_:
-            return exit_.exit_code
+            return invoke(arguments.ordered or [HELP], arguments.verb, start)
         finally:
             if start.session is not None:
                 start.session.close()
     except Stopped as stopped:
         stopping.leave(stopped.error)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is said in one line
-        message = getattr(error, "format_message", None)  # the parser's errors
-        failure = usage_error(arguments.verb, message()) if message else as_error(arguments.verb, error)
+        failure = as_error(arguments.verb, error)
         report(failure.problem(), as_json)
         return failure.exit_code
-    return ExitCode.OK

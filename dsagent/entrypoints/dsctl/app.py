@@ -1,11 +1,14 @@
 """The verbs of dsctl, put together. Only the module of the verb that is asked for is loaded."""
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import typer
-
+from dsagent import __version__
+from dsagent.contract import ExitCode
 from dsagent.entrypoints.dsctl.options import Start, every_verb, example
+from dsagent.entrypoints.dsctl.parser import Command, find, parameters_of, parse
 
 MODULES = {
     "pack": "fill",
@@ -31,40 +34,49 @@ GROUPS = {
 }
 
 
-def invoke(arguments: list[str], verb: str, start: Start) -> None:
-    """Parses the arguments and runs their verb; raises what it raises, and the parser's own errors."""
+def invoke(arguments: Sequence[str], verb: str, start: Start) -> int:
+    """Parses the arguments and runs their verb; gives its exit code, raises what it raises and UsageError."""
     command = make_command(verb)
-    with command.make_context("dsctl", arguments, obj=start) as context:
-        command.invoke(context)
+    parsed = parse(command, arguments)
+    if parsed.help:
+        return _show_help(command)
+    if parsed.values.pop("version"):
+        sys.stdout.write(f"dsctl {__version__}\n")
+        return ExitCode.OK
+    session = every_verb(start, **parsed.values)
+    while command.function is None:
+        command, words = find(command, parsed.rest)
+        parsed = parse(command, words)
+        if parsed.help:
+            return _show_help(command)
+    return command.function(session, **parsed.values) or ExitCode.OK
 
 
-def make_command(verb: str = "") -> Any:
+def make_command(verb: str = "") -> Command:
     """The command line with this verb, or with all if there is no such verb."""
-    app = _group(example("dsctl cache /mnt/nfs/imagenet", "dsctl run imagenet -- python train.py"))
     known = verb in MODULES or verb in GROUPS
-    for name, module in MODULES.items():
-        if not known or name == verb:
-            _add(app, module, name)
+    commands = {name: _verb("dsctl", name, module) for name, module in MODULES.items() if not known or name == verb}
     for name, (text, verbs) in GROUPS.items():
         if not known or name == verb:
-            group = typer.Typer(rich_markup_mode=None)
-            for one in verbs:
-                _add(group, name, one)
-            app.add_typer(group, name=name, help=text, epilog=_module(name).EXAMPLES[verbs[0]])
-    return typer.main.get_command(app)
+            path = f"dsctl {name}"
+            epilog = _module(name).EXAMPLES[verbs[0]]
+            commands[name] = Command(path, text, epilog, None, (), {one: _verb(path, one, name) for one in verbs})
+    epilog = example("dsctl cache /mnt/nfs/imagenet", "dsctl run imagenet -- python train.py")
+    return Command("dsctl", every_verb.__doc__ or "", epilog, None, parameters_of(every_verb), commands)
 
 
-def _group(epilog: str) -> typer.Typer:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.callback(epilog=epilog)(every_verb)
-    return app
-
-
-def _add(app: typer.Typer, module_name: str, name: str) -> None:
+def _verb(path: str, name: str, module_name: str) -> Command:
     module = _module(module_name)
-    hidden = name.startswith("_")
-    app.command(name, epilog=module.EXAMPLES[name], hidden=hidden)(getattr(module, name.lstrip("_")))
+    function = getattr(module, name.lstrip("_"))
+    return Command(f"{path} {name}", function.__doc__, module.EXAMPLES[name], function, parameters_of(function))
 
 
 def _module(name: str) -> Any:
     return import_module(f"dsagent.entrypoints.dsctl.{name}")
+
+
+def _show_help(command: Command) -> int:
+    from dsagent.entrypoints.dsctl.help_text import help_text  # noqa: PLC0415 - for help only
+
+    sys.stdout.write(help_text(command))
+    return ExitCode.OK

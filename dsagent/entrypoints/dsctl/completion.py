@@ -3,22 +3,19 @@
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from dsagent.core.errors import DsagentError
 from dsagent.entrypoints.dsctl.arguments import hoist
-from dsagent.entrypoints.dsctl.fill import Check
 from dsagent.entrypoints.dsctl.options import example
-from dsagent.entrypoints.dsctl.progress import ProgressStyle
-from dsagent.entrypoints.dsctl.render import Output
+from dsagent.entrypoints.dsctl.parser import Argument
 from dsagent.entrypoints.dsctl.session import Session
 from dsagent.service.settings import Flags
 
-TAKE_DATASETS = ("run", "path", "verify", "evict", "diff", "lease")
+if TYPE_CHECKING:
+    from dsagent.entrypoints.dsctl.parser import Command
 
-CHOICES: dict[str, type[StrEnum]] = {"output": Output, "progress": ProgressStyle, "check": Check}
+TAKE_DATASETS = ("run", "path", "verify", "evict", "diff", "lease")
 
 PATIENCE_SECONDS = 0.5  # somebody waits for the key that was pressed
 
@@ -52,18 +49,19 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+def completion(
+    _session: Session, shell: Annotated[Shell, Argument(metavar="bash|zsh|fish", help="The shell.")]
+) -> None:
     """Print a script that lets a shell complete verbs, options and datasets."""
     sys.stdout.write({Shell.BASH: BASH, Shell.ZSH: ZSH, Shell.FISH: FISH}[shell])
 
 
 def complete(
-    context: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(metavar="-- WORD…", help="What was typed after dsctl.")] = None,
+    session: Session,
+    words: Annotated[list[str] | None, Argument(metavar="-- WORD…", help="What was typed after dsctl.")] = None,
 ) -> None:
     """Print what may stand in place of the last word."""
     *before, prefix = [word for word in words or [""] if word != "="] or [""]  # bash splits --output=json at the =
-    session: Session = context.obj
     sys.stdout.writelines(f"{found}\n" for found in _candidates(session, before, prefix))
 
 
@@ -80,13 +78,14 @@ def _possible(session: Session, before: list[str], prefix: str) -> Iterable[str]
     arguments = hoist(before)
     top = make_command(arguments.verb)
     command = _subcommand(top, before)
-    option = next((p for p in [*top.params, *command.params] if before and before[-1] in p.opts), None)
-    if option is not None and not getattr(option, "is_flag", False):
-        return [choice.value for choice in CHOICES.get(option.name, ())]
+    options = [one for one in (*top.parameters, *command.parameters) if one.names]
+    option = next((one for one in options if before and before[-1] in one.names), None)
+    if option is not None and option.kind is not bool:
+        return option.choices
     if prefix.startswith("-"):
-        return [name for p in [*top.params, *command.params] for name in p.opts if name.startswith(prefix)]
-    if getattr(command, "commands", None):
-        return [name for name, found in command.commands.items() if not found.hidden]
+        return [name for one in options for name in one.names if name.startswith(prefix)]
+    if command.commands:
+        return [name for name in command.commands if not name.startswith("_")]
     return _arguments(session, arguments.verb, arguments.ordered)
 
 
@@ -99,10 +98,10 @@ def _arguments(session: Session, verb: str, typed: Sequence[str]) -> Iterable[st
     return _datasets(_as_typed(session, typed)) if verb in TAKE_DATASETS else ()
 
 
-def _subcommand(command: Any, before: Sequence[str]) -> Any:
+def _subcommand(command: "Command", before: Sequence[str]) -> "Command":
     """The command that the words lead to."""
     for word in before:
-        command = getattr(command, "commands", {}).get(word, command)
+        command = command.commands.get(word, command)
     return command
 
 

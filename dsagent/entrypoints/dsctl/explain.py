@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dsagent.core.errors import NoSuchObject
 from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.render import View, printable, table
 from dsagent.wiring import open_cluster
 
@@ -17,15 +16,15 @@ Explanation = Mapping[str, Any]
 
 
 def explain(
-    context: typer.Context,
-    pod: Annotated[str, typer.Argument(metavar="POD", help="The pod.")],
+    session: "Session",
+    pod: Annotated[str, Argument(metavar="POD", help="The pod.")],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Its namespace; that of your kubeconfig, or default.")
+        str, Option(names=("--namespace", "-n"), help="Its namespace; that of your kubeconfig, or default.")
     ] = "",
-    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="All nodes, not only the first.")] = False,
+    all_nodes: Annotated[bool, Option(help="All nodes, not only the first.")] = False,
     plugin: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Ask the scheduler plugin there, not all replicas of the cluster."),
+        Option(metavar="URL", help="Ask the scheduler plugin there, not all replicas of the cluster."),
     ] = None,
 ) -> None:
     """Say term by term why a pod is on its node, and why others were refused."""
@@ -35,7 +34,6 @@ def explain(
         replicas_of,
     )
 
-    session: Session = context.obj
     query = {"pod": pod, "all_nodes": str(all_nodes).lower()}
     if plugin:
         namespace = namespace or "default"

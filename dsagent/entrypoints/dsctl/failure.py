@@ -43,10 +43,9 @@ def as_error(verb: str, error: BaseException) -> DsagentError:
     return DsagentError(action, subject, cause, "this is a bug in dsagent; -v shows where it is")
 
 
-def usage_error(verb: str, message: str) -> UsageError:
-    """What the parser refused."""
-    subject = f"dsctl {verb}".strip()
-    return UsageError("run", subject, message.rstrip("."), f"see {subject} --help")
+def usage_error(command: str, message: str) -> UsageError:
+    """What the parser refused; `command` is `dsctl` and the verb."""
+    return UsageError("run", command, message, f"see {command} --help")
 
 
 class Stopping:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from dsagent.core.eviction import Evicted
 from dsagent.core.quantities import human_count, human_duration, human_size, parse_duration, parse_size
 from dsagent.entrypoints.dsctl.options import DryRun, SkipSpecial, StorageOption, example
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.render import View, pairs
 from dsagent.entrypoints.dsctl.session import Session, location
 from dsagent.service.results import CachePlan, CacheResult, PackResult
@@ -23,15 +22,15 @@ class Check(StrEnum):
 
 
 def pack(  # noqa: PLR0913 - one parameter an option
-    context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a tree of files.")],
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of the store.")],
+    session: Session,
+    source: Annotated[str, Argument(metavar="SOURCE", help="Path or URL of a tree of files.")],
+    store: Annotated[str, Argument(metavar="STORE", help="Path or URL of the store.")],
     *,
-    name: Annotated[str | None, typer.Option(help="The dataset's name [default: the source's last part].")] = None,
-    files_per_bundle: Annotated[int, typer.Option(min=1, help="Most files in a bundle.")] = 50_000,
-    bundle_bytes: Annotated[str, typer.Option(metavar="SIZE", help="About the most bytes in a bundle.")] = "1GiB",
-    level: Annotated[int, typer.Option(min=1, max=19, help="The level of zstd compression.")] = 1,
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes [default: one a CPU].")] = None,
+    name: Annotated[str | None, Option(help="The dataset's name [default: the source's last part].")] = None,
+    files_per_bundle: Annotated[int, Option(least=1, help="Most files in a bundle.")] = 50_000,
+    bundle_bytes: Annotated[str, Option(metavar="SIZE", help="About the most bytes in a bundle.")] = "1GiB",
+    level: Annotated[int, Option(least=1, most=19, help="The level of zstd compression.")] = 1,
+    workers: Annotated[int | None, Option(least=1, help="Worker processes [default: one a CPU].")] = None,
     skip_special: SkipSpecial = False,
     storage_option: StorageOption = None,
 ) -> None:
@@ -40,7 +39,6 @@ def pack(  # noqa: PLR0913 - one parameter an option
     from dsagent.service.pack import PackRequest, pack  # noqa: PLC0415
     from dsagent.wiring import default_workers  # noqa: PLC0415
 
-    session: Session = context.obj
     options = PackOptions(files_per_bundle, parse_size(bundle_bytes), level)
     request = PackRequest(
         location(source, storage_option), location(store, storage_option), name, options, skip_special
@@ -63,24 +61,22 @@ def _packed(result: PackResult) -> list[str]:
 
 
 def cache(  # noqa: PLR0913 - one parameter an option
-    context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SOURCE_OR_STORE", help="Path or URL.")],
+    session: Session,
+    source: Annotated[str, Argument(metavar="SOURCE_OR_STORE", help="Path or URL.")],
     *,
     name: Annotated[
-        str | None, typer.Option(help="The dataset's name [default: the store's, or the source's last part].")
+        str | None, Option(help="The dataset's name [default: the store's, or the source's last part].")
     ] = None,
-    version: Annotated[str | None, typer.Option(help="This version and no other.")] = None,
+    version: Annotated[str | None, Option(help="This version and no other.")] = None,
     check: Annotated[
-        Check, typer.Option(help="Compare the source by its listing, by reading all of it, or not at all.")
+        Check, Option(help="Compare the source by its listing, by reading all of it, or not at all.")
     ] = Check.FINGERPRINT,
-    replace_source: Annotated[
-        bool, typer.Option("--replace-source", help="The name comes from this source from now on.")
-    ] = False,
+    replace_source: Annotated[bool, Option(help="The name comes from this source from now on.")] = False,
     pack_to: Annotated[
-        str | None, typer.Option(metavar="STORE", help="Pack into this store on the way, for the next node.")
+        str | None, Option(metavar="STORE", help="Pack into this store on the way, for the next node.")
     ] = None,
-    lease: Annotated[str | None, typer.Option(metavar="OWNER", help="Keep it from eviction for OWNER.")] = None,
-    lease_for: Annotated[str, typer.Option(metavar="DURATION", help="How long.")] = "2h",
+    lease: Annotated[str | None, Option(metavar="OWNER", help="Keep it from eviction for OWNER.")] = None,
+    lease_for: Annotated[str, Option(metavar="DURATION", help="How long.")] = "2h",
     dry_run: DryRun = False,
     skip_special: SkipSpecial = False,
     storage_option: StorageOption = None,
@@ -88,7 +84,6 @@ def cache(  # noqa: PLR0913 - one parameter an option
     """Make a dataset present, verified and read-only on this node."""
     from dsagent.service.origins import CacheRequest  # noqa: PLC0415 - slow to import
 
-    session: Session = context.obj
     if session.node is not None and "/" not in source and dry_run is False:
         from dsagent.entrypoints.dsctl.cluster import request_of  # noqa: PLC0415 - most runs have no cluster
 

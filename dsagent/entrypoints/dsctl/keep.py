@@ -2,24 +2,22 @@
 
 from typing import Annotated
 
-import typer
-
 from dsagent.core.errors import DigestMismatch, DsagentError, UsageError, show_path
 from dsagent.core.quantities import human_count, human_duration, human_size, parse_size
 from dsagent.entrypoints.dsctl.options import DryRun, StorageOption, example
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.render import View, pairs, short, table
 from dsagent.entrypoints.dsctl.session import Session, location
 from dsagent.service.results import EvictResult, VerifyResult
 
 
 def verify(
-    context: typer.Context,
-    dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Fetch bad files anew.")] = False,
+    session: Session,
+    dataset: Annotated[str, Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
+    repair: Annotated[bool, Option(help="Fetch bad files anew.")] = False,
     storage_option: StorageOption = None,
 ) -> None:
     """Re-read every file of a dataset and compare it with the manifest; exit code 5 if one is bad."""
-    session: Session = context.obj
     result = session.verbs.verify(dataset, repair, location(dataset, storage_option).options)
     session.show(View(result, lambda _: _verified(result), [f"{result.dataset}@{result.version}"]))
     if len(result.bad) > result.repaired:
@@ -49,16 +47,15 @@ def _verified(result: VerifyResult) -> list[str]:
 
 
 def evict(
-    context: typer.Context,
-    dataset: Annotated[str | None, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")] = None,
+    session: Session,
+    dataset: Annotated[str | None, Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")] = None,
     need: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Remove what is longest unused until so much is free.")
+        str | None, Option(metavar="SIZE", help="Remove what is longest unused until so much is free.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also under leases by time.")] = False,
+    force: Annotated[bool, Option(help="Also under leases by time.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Remove a dataset, or as many as it takes until SIZE is free. What a process uses is never removed."""
-    session: Session = context.obj
     if (dataset is None) == (need is None):
         raise UsageError("run", "dsctl evict", "it takes NAME or --need SIZE, and not both", "see dsctl evict --help")
     if need is not None and force:
@@ -79,18 +76,14 @@ def _evicted(result: EvictResult) -> list[str]:
 
 
 def doctor(
-    context: typer.Context,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the catalog anew from what is on the disk.")] = False,
+    session: Session,
+    rebuild: Annotated[bool, Option(help="Make the catalog anew from what is on the disk.")] = False,
     scheduler: Annotated[
-        bool,
-        typer.Option("--scheduler", help="Look at the cluster's scheduler plugin instead, and whether it is asked."),
+        bool, Option(help="Look at the cluster's scheduler plugin instead, and whether it is asked.")
     ] = False,
-    plugin: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="With --scheduler: look at the one there.")
-    ] = None,
+    plugin: Annotated[list[str] | None, Option(metavar="URL", help="With --scheduler: look at the one there.")] = None,
 ) -> None:
     """Look at the filesystem, limits and leftovers, and say what to do; exit code 1 if something is wrong."""
-    session: Session = context.obj
     if scheduler:
         from dsagent.entrypoints.dsctl.scheduler import examine  # noqa: PLC0415 - most runs have no cluster
 

@@ -2,46 +2,41 @@
 
 from typing import Annotated
 
-import typer
-
 from dsagent.core.quantities import parse_duration
 from dsagent.entrypoints.documents import rfc3339
 from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.render import View, pairs, short, table
 from dsagent.entrypoints.dsctl.session import Session
 from dsagent.service.results import LeaseInfo
 
-Duration = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long from now.")]
-Wanted = Annotated[str, typer.Argument(metavar="NAME_OR_ID", help="A dataset, NAME@VERSION, or a lease's id.")]
-Owner = Annotated[str | None, typer.Option(help="Whose lease, where a dataset has several.")]
+Duration = Annotated[str, Option(names=("--for",), metavar="DURATION", help="How long from now.")]
+Wanted = Annotated[str, Argument(metavar="NAME_OR_ID", help="A dataset, NAME@VERSION, or a lease's id.")]
+Owner = Annotated[str | None, Option(help="Whose lease, where a dataset has several.")]
 
 
 def add(
-    context: typer.Context,
-    dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
-    owner: Annotated[str, typer.Option(help="Who uses it.")],
+    session: Session,
+    dataset: Annotated[str, Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
+    owner: Annotated[str, Option(help="Who uses it.")],
     duration: Duration = "2h",
 ) -> None:
     """Keep a dataset from eviction for some time."""
-    session: Session = context.obj
     _show(session, session.verbs.add_lease(dataset, owner, parse_duration(duration)))
 
 
-def renew(context: typer.Context, wanted: Wanted, owner: Owner = None, duration: Duration = "2h") -> None:
+def renew(session: Session, wanted: Wanted, owner: Owner = None, duration: Duration = "2h") -> None:
     """Let a lease end later, or sooner."""
-    session: Session = context.obj
     _show(session, session.verbs.renew_lease(wanted, owner, parse_duration(duration)))
 
 
-def release(context: typer.Context, wanted: Wanted, owner: Owner = None) -> None:
+def release(session: Session, wanted: Wanted, owner: Owner = None) -> None:
     """End a lease."""
-    session: Session = context.obj
     _show(session, session.verbs.release_lease(wanted, owner))
 
 
-def ls(context: typer.Context) -> None:
+def ls(session: Session) -> None:
     """List all leases; those without an end are held by running processes."""
-    session: Session = context.obj
     leases = session.verbs.leases()
     headers = ["OWNER", "DATASET", "VERSION", "EXPIRES", "ID"]
 

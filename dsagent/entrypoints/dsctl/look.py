@@ -4,26 +4,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
-
 from dsagent.core.quantities import human_count, human_size
 from dsagent.entrypoints.documents import as_document
 from dsagent.entrypoints.dsctl.options import StorageOption, example
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.render import Output, View, ago, pairs, short, table
 from dsagent.entrypoints.dsctl.session import Session, location
 from dsagent.service.results import CachedInfo, DiffResult, DiskInfo, LeaseInfo, StoredInfo
 
 
 def ls(
-    context: typer.Context,
-    store: Annotated[str | None, typer.Argument(metavar="STORE", help="List this store's versions.")] = None,
-    all_nodes: Annotated[
-        bool, typer.Option("--all-nodes", help="List what the nodes of the cluster of your kubeconfig have.")
-    ] = False,
+    session: Session,
+    store: Annotated[str | None, Argument(metavar="STORE", help="List this store's versions.")] = None,
+    all_nodes: Annotated[bool, Option(help="List what the nodes of the cluster of your kubeconfig have.")] = False,
     storage_option: StorageOption = None,
 ) -> None:
     """List the datasets on this node, or the versions in a store."""
-    session: Session = context.obj
     if all_nodes:
         from dsagent.entrypoints.dsctl.cluster import list_nodes  # noqa: PLC0415 - most runs have no cluster
 
@@ -87,11 +83,10 @@ def _stored(found: Sequence[StoredInfo], wide: bool) -> list[str]:
 
 
 def path(
-    context: typer.Context,
-    dataset: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
+    session: Session,
+    dataset: Annotated[str, Argument(metavar="NAME", help="A dataset, or NAME@VERSION.")],
 ) -> None:
     """Say where a dataset is."""
-    session: Session = context.obj
     where = session.verbs.path(dataset)
     if session.output in (Output.TABLE, Output.WIDE):
         session.show(View(None, lambda _: [where]))
@@ -100,9 +95,8 @@ def path(
     session.show(View(info, lambda _: [where], [f"{info.dataset}@{info.version}"]))
 
 
-def df(context: typer.Context) -> None:
+def df(session: Session) -> None:
     """Say how much room there is."""
-    session: Session = context.obj
     info = session.verbs.df()
     inodes = {
         "used": info.inodes_used,
@@ -132,15 +126,14 @@ def _space(info: DiskInfo) -> list[str]:
 
 
 def diff(
-    context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help="A source, a store or a cached dataset.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    session: Session,
+    a: Annotated[str, Argument(metavar="A", help="A source, a store or a cached dataset.")],
+    b: Annotated[str, Argument(metavar="B", help="Another one.")],
     storage_option: StorageOption = None,
 ) -> None:
     """Say which files differ between two sources, stores or cached datasets."""
     from dsagent.service.diff import Side  # noqa: PLC0415 - slow to import
 
-    session: Session = context.obj
     result = session.verbs.diff(*(Side(one, location(one, storage_option).options) for one in (a, b)))
     session.show(View(result, lambda _: _differences(result)))
 

@@ -4,12 +4,10 @@ import logging
 import sys
 from typing import Annotated
 
-import typer
-
-from dsagent import __version__
 from dsagent.core.errors import UsageError
 from dsagent.core.quantities import parse_duration
 from dsagent.entrypoints.dsctl.failure import Stopping
+from dsagent.entrypoints.dsctl.parser import Argument, Option
 from dsagent.entrypoints.dsctl.progress import ProgressStyle
 from dsagent.entrypoints.dsctl.render import Output
 from dsagent.entrypoints.dsctl.session import Session
@@ -17,33 +15,25 @@ from dsagent.service.settings import Flags
 
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the source's or store's filesystem."),
+    Option(metavar="KEY=VALUE", help="Option of the source's or store's filesystem."),
 ]
-SkipSpecial = Annotated[
-    bool, typer.Option("--skip-special", help="Leave out sockets, fifos, devices and symlinks that leave the tree.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Store = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of a store.")]
+SkipSpecial = Annotated[bool, Option(help="Leave out sockets, fifos, devices and symlinks that leave the tree.")]
+DryRun = Annotated[bool, Option(help="Say what would be done, and do nothing.")]
+Store = Annotated[str, Argument(metavar="STORE", help="Path or URL of a store.")]
 
 
 def example(*lines: str) -> str:
     """The end of a verb's help text."""
     shown = "\n".join(f"  {line}" for line in lines)
-    return f"\b\nExample:\n{shown}\n\nOptions of every verb (--root, --output, …): dsctl --help"
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"dsctl {__version__}\n")
-        raise typer.Exit
+    return f"Example:\n{shown}\n\nOptions of every verb (--root, --output, …): dsctl --help"
 
 
 def every_verb(  # noqa: PLR0913 - one parameter an option
-    context: typer.Context,
+    start: "Start",
     *,
     root: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="DIR",
             help="The cache's folder, on a local filesystem [env: DSAGENT_ROOT; default: /var/lib/dsagent if you can "
             "write there, else ~/.cache/dsagent].",
@@ -51,7 +41,7 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="URL",
             help="The agent to ask, unix:///PATH or https://HOST:PORT [env: DSAGENT_AGENT, unless --root is given; "
             "default: the one that holds the root, if there is one]. DSAGENT_TOKEN_FILE has your token, "
@@ -60,42 +50,39 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="Ask the agent of this node of the cluster that your kubeconfig leads to."),
+        Option(metavar="NODE", help="Ask the agent of this node of the cluster that your kubeconfig leads to."),
     ] = None,
     capacity: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="SIZE", help="What all datasets together may take, such as 500G or 500GiB [env: DSAGENT_CAPACITY]."
         ),
     ] = None,
     keep_free: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What stays free on the filesystem [env: DSAGENT_KEEP_FREE; default: 15 %]."),
+        Option(metavar="SIZE", help="What stays free on the filesystem [env: DSAGENT_KEEP_FREE; default: 15 %]."),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How results are written.")] = Output.TABLE,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say each step on standard error.")] = False,
+    output: Annotated[Output, Option(names=("--output", "-o"), help="How results are written.")] = Output.TABLE,
+    quiet: Annotated[bool, Option(names=("--quiet", "-q"), help="No progress and no notes.")] = False,
+    verbose: Annotated[bool, Option(names=("--verbose", "-v"), help="Say each step on standard error.")] = False,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Stop with exit code 9 after this long, such as 90s or 2h.")
+        str | None, Option(metavar="DURATION", help="Stop with exit code 9 after this long, such as 90s or 2h.")
     ] = None,
     progress: Annotated[
-        ProgressStyle, typer.Option(help="A bar on a terminal and lines elsewhere, always lines, or nothing.")
+        ProgressStyle, Option(help="A bar on a terminal and lines elsewhere, always lines, or nothing.")
     ] = ProgressStyle.AUTO,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version.")
-    ] = False,
-) -> None:
+    version: Annotated[bool, Option(help="Say the version.")] = False,
+) -> Session:
     """Puts datasets of very many files on this node's own disk: whole, verified and read-only."""
-    del version  # its callback has done it
+    del version  # it is looked at before
     _log_to_stderr(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
-    start: Start = context.obj
     seconds = None
     if timeout is not None:
         seconds = parse_duration(timeout)
         if seconds <= 0:
             raise UsageError("use", f"--timeout {timeout}", "it is no time at all", "write for example 90s or 2h")
         start.stopping.after(seconds)
-    start.session = context.obj = Session(
+    start.session = Session(
         Flags(root, capacity, keep_free),
         agent,
         output,
@@ -105,6 +92,7 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
         patience=seconds,
         node=node,
     )
+    return start.session
 
 
 class Start:

@@ -6,11 +6,10 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
 from dsagent.core.errors import DsagentError, UsageError
 from dsagent.entrypoints.dsctl.failure import prepare_for_exec, report
 from dsagent.entrypoints.dsctl.options import StorageOption, example
+from dsagent.entrypoints.dsctl.parser import Argument
 from dsagent.entrypoints.dsctl.render import Output
 from dsagent.entrypoints.dsctl.session import Session, location
 
@@ -19,13 +18,11 @@ NOT_FOUND = 127
 
 
 def run(
-    context: typer.Context,
-    datasets: Annotated[
-        str, typer.Argument(metavar="NAME_OR_SOURCE[,…]", help="Names of datasets, or sources to cache.")
-    ],
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND…", help="The program to run.")] = None,
+    session: Session,
+    datasets: Annotated[str, Argument(metavar="NAME_OR_SOURCE[,…]", help="Names of datasets, or sources to cache.")],
+    command: Annotated[list[str] | None, Argument(metavar="-- COMMAND…", help="The program to run.")] = None,
     storage_option: StorageOption = None,
-) -> None:
+) -> int:
     """Run a program while its datasets stay in place.
 
     Caches what is missing, sets DSAGENT_DATASET_<NAME> to the path of each dataset and becomes COMMAND. The datasets
@@ -33,7 +30,6 @@ def run(
     """
     from dsagent.service.run import environment  # noqa: PLC0415 - slow to import
 
-    session: Session = context.obj
     if not command or not session.separated:
         raise UsageError("run", datasets, "there is no -- and COMMAND", "write dsctl run NAME -- COMMAND ARGUMENTS")
     wanted = datasets.split(",")
@@ -48,7 +44,7 @@ def run(
     try:
         os.execvpe(command[0], command, os.environ | variables)  # noqa: S606 - no shell is asked for
     except OSError as error:
-        raise typer.Exit(_refused(session, command[0], error)) from error
+        return _refused(session, command[0], error)
 
 
 def _refused(session: Session, program: str, error: OSError) -> int:

@@ -3,31 +3,28 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dsagent.core.datasets import LOCAL_NAMESPACE
 from dsagent.core.errors import DsagentError
 from dsagent.core.quantities import human_count, human_duration, human_size
 from dsagent.core.tasks import DatasetInfo, TaskInfo
 from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.parser import Argument
 from dsagent.entrypoints.dsctl.render import View, short, table
 
 if TYPE_CHECKING:
     from dsagent.entrypoints.dsctl.session import Session
 
 
-def tasks(context: typer.Context) -> None:
+def tasks(session: "Session") -> None:
     """List an agent's tasks: who asked for which datasets, and how far they are."""
-    session: Session = context.obj
     found = session.agent.tasks()
     session.show(View(found, lambda _: _listed(found), [task.id for task in found]))
 
 
-def watch(context: typer.Context, task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]) -> None:
+def watch(session: "Session", task: Annotated[str, Argument(metavar="TASK", help="A task's id.")]) -> None:
     """Follow a task until it is ready; if it fails, end with the exit code of its error."""
     from dsagent.adapters.agent_tasks import TaskMeter, errors_of  # noqa: PLC0415 - slow to import
 
-    session: Session = context.obj
     meter = TaskMeter(session.meter, "bring")
     said: set[str] = set()
     for info in session.agent.follow(task):

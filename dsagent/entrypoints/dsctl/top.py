@@ -6,13 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from dsagent.core.errors import Interrupted
 from dsagent.core.quantities import human_count, human_size
 from dsagent.core.tasks import DatasetInfo, TaskInfo
 from dsagent.entrypoints.dsctl.failure import Stopped
 from dsagent.entrypoints.dsctl.options import example
+from dsagent.entrypoints.dsctl.parser import Option
 from dsagent.entrypoints.dsctl.render import Output, View, printable, table
 from dsagent.entrypoints.dsctl.tasks import eta, progress, waits
 
@@ -34,11 +33,10 @@ class Snapshot(NamedTuple):
 
 
 def top(
-    context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, as where there is no terminal.")] = False,
+    session: "Session",
+    once: Annotated[bool, Option(help="Show it once, as where there is no terminal.")] = False,
 ) -> None:
     """Show what an agent is doing: flights, rates, who waits for what, space, leases and limits. Ctrl-C ends it."""
-    session: Session = context.obj
     people = session.output in (Output.TABLE, Output.WIDE)
     if not once and people and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         _live(session.agent)
