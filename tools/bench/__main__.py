@@ -1,9 +1,11 @@
 """python -m tools.bench [--quick] [--rounds N] [CASE...]: run cases, print tables, keep numbers, draw."""
 
 import argparse
+import compileall
 import os
 import signal
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +50,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     build = REPOSITORY / "build" / "bench"
     build.mkdir(parents=True, exist_ok=True)
+    # As pip does when it installs: the environment may forbid Python to keep what it compiles, and then each process
+    # compiles all of its modules again.
+    for folder in (REPOSITORY / "dsagent", sysconfig.get_path("purelib")):
+        compileall.compile_dir(folder, quiet=2, workers=CPUS)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
     rounds = 2 if arguments.quick else arguments.rounds
     setting = Setting(build, compile_native(build), arguments.quick, rounds)
