@@ -1,9 +1,7 @@
 """The one place where adapters meet services."""
 
-import logging
 import math
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dsagent.adapters import linux
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from dsagent.service.node import Meter, Node
     from dsagent.service.settings import Settings
     from dsagent.service.verbs import Verbs
-
-log = logging.getLogger("dsagent")
 
 MOST_WORKERS = 16
 
@@ -137,7 +133,9 @@ def local_agent(
     mounted: "Callable[[], Sequence[MountedVersion]] | None" = None,
 ) -> "Agent":
     """The agent of a root on this machine; `mounted` as Node has it. Raises UnfitRoot."""
-    from dsagent.agent.agent import Agent  # noqa: PLC0415 - workers start without it
+    from dataclasses import replace  # noqa: PLC0415 - workers start without it
+
+    from dsagent.agent.agent import Agent  # noqa: PLC0415 - likewise
     from dsagent.agent.errand import ErrandMeter  # noqa: PLC0415 - likewise
     from dsagent.agent.events import EventLog  # noqa: PLC0415 - likewise
 
@@ -211,9 +209,12 @@ def _find_agent(settings: "Settings", asking: Asking) -> "Access | None":
 
 
 def _ask_agent(access: "Access", settings: "Settings", meter: "Meter", asking: Asking) -> "AgentVerbs":
+    import logging  # noqa: PLC0415 - workers start without
+
     from dsagent.adapters.agent_client import AgentVerbs  # noqa: PLC0415 - most roots have no agent
     from dsagent.adapters.agent_http import AgentHttp  # noqa: PLC0415 - likewise
 
+    log = logging.getLogger("dsagent")
     log.info("setting: agent = %s", access.address.text)
     # Through a cluster's proxy no credentials of this user's are sent: the Dataset says whose are used.
     environ = {} if access.way else os.environ

@@ -17,13 +17,13 @@ from dsagent.adapters.agent_tasks import Bringing, FollowedTask, dataset_request
 from dsagent.core.errors import (
     AgentUnreachable,
     NotCached,
-    Problem,
     UnfitRoot,
     UsageError,
     error_of,
     local_error,
 )
 from dsagent.core.ports import Location
+from dsagent.core.problem import Problem
 from dsagent.core.tasks import TaskInfo
 from dsagent.service.results import (
     CachedInfo,

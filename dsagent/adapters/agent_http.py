@@ -14,7 +14,8 @@ import orjson
 from dsagent.adapters.agent_address import Access, is_held
 from dsagent.adapters.agent_answers import result
 from dsagent.contract import ENV_CA_FILE, ENV_TOKEN_FILE
-from dsagent.core.errors import AgentUnreachable, NotPermitted, Problem, UsageError, error_of
+from dsagent.core.errors import AgentUnreachable, NotPermitted, UsageError, error_of
+from dsagent.core.problem import Problem
 
 log = logging.getLogger("dsagent")
 

@@ -6,7 +6,6 @@ import fcntl
 import io
 import os
 import stat
-import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -247,7 +246,7 @@ class DirectoryStore:
 
     def spool(self) -> BinaryIO:
         """See Store.spool."""
-        name = uuid.uuid4().hex
+        name = os.urandom(16).hex()
         try:
             self._ground.make(SPOOLS)
             folder = self._ground.open(SPOOLS, _LIST)

@@ -6,8 +6,8 @@ import gc
 import math
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dsagent.core.errors import UnfitRoot
 from dsagent.core.space import Disk, Space
@@ -76,8 +76,7 @@ NOT_FOR_DATA = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """A line of mountinfo. `root` is the path in its filesystem; `receives`: mounts made below it elsewhere appear."""
 
     point: str

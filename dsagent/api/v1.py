@@ -1,7 +1,7 @@
 """The agent's HTTP API, version 1: what requests carry. Unknown fields are refused.
 
 Answers are `dsagent.core.tasks.TaskInfo` and the results of the verbs, `dsagent.service.results`, as JSON. Sizes are
-bytes, rates bytes a second, times RFC 3339 in UTC. An error is an RFC 9457 problem, `dsagent.core.errors.Problem`.
+bytes, rates bytes a second, times RFC 3339 in UTC. An error is an RFC 9457 problem, `dsagent.core.problem.Problem`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Pods as the agent of their node sees them, and when what they use is free again. Rules only."""
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dsagent.contract import (
@@ -18,8 +17,7 @@ from dsagent.core.datasets import DatasetKey
 SUBPATHS = "volume-subpaths"
 
 
-@dataclass(frozen=True)
-class BoundPod:
+class BoundPod(NamedTuple):
     """A pod of this node. `over`: none of its containers runs or will; `asks`: it has our annotation; `injected`: the
     webhook has been at it. `datasets` is what its init client is told to ask for, empty if it asks no agent;
     `reads_source`: it goes on without the cache.

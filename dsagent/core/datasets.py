@@ -1,7 +1,7 @@
 """Names of datasets and versions."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.contract import CLUSTER_NAMESPACE
 from dsagent.core.errors import UsageError
@@ -13,8 +13,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"xxh3:[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, order=True)
-class DatasetKey:
+class DatasetKey(NamedTuple):
     """A dataset: a name in a namespace."""
 
     namespace: str

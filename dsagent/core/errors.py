@@ -2,27 +2,14 @@
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dsagent.contract import ExitCode
 
+if TYPE_CHECKING:
+    from dsagent.core.problem import Problem
+
 PROBLEM_BASE = "https://dsagent.io/problems/"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An RFC 9457 problem."""
-
-    type: str
-    title: str
-    detail: str
-    action: str
-    subject: str
-    cause: str
-    hint: str
-    exit_code: int
-    paths: Sequence[str]
 
 
 class DsagentError(Exception):
@@ -57,8 +44,10 @@ class DsagentError(Exception):
         """The type of its RFC 9457 problems."""
         return PROBLEM_BASE + "".join("-" + c.lower() if c.isupper() else c for c in cls.__name__).strip("-")
 
-    def problem(self) -> Problem:
+    def problem(self) -> "Problem":
         """The same as an RFC 9457 problem."""
+        from dsagent.core.problem import Problem  # noqa: PLC0415 - workers start without
+
         return Problem(
             type=self.problem_type(),
             title=self.title,
@@ -199,7 +188,7 @@ class Interrupted(DsagentError):
     title = "Interrupted"
 
 
-def error_of(problem: Problem) -> DsagentError:
+def error_of(problem: "Problem") -> DsagentError:
     """The error that a problem tells of; one of a type that is not known here has its exit code from another."""
     by_code = {int(kind.exit_code): kind for kind in DsagentError.__subclasses__()}
     by_type = {kind.problem_type(): kind for kind in DsagentError.__subclasses__()}

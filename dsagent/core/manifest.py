@@ -1,8 +1,8 @@
 """A version's description, and the documents of a store. docs/format.md is the prose of this module."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsagent.core.datasets import is_name, is_version
 from dsagent.core.entries import BLOCK, DIRECTORY, FILE, Entry, Stamp
@@ -20,8 +20,7 @@ SHARD_ENTRIES = 10_000  # small, so that workers have something to do soon
 SHARD_LIMIT = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One zstd frame of a bundle: where it lies among the stored bytes, where in the plain stream, and its hash."""
 
     offset: int
@@ -31,8 +30,7 @@ class Frame:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(NamedTuple):
     """A bundle: named by the xxh3-128 of its stored bytes; `frames` in order, the last one is tar's end mark."""
 
     digest: str
@@ -49,16 +47,14 @@ class Bundle:
         return self.frames[-1].start + self.frames[-1].plain
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRef:
+class ShardRef(NamedTuple):
     """A shard of entries: named by the xxh3-128 of its stored bytes."""
 
     digest: str
     entries: int
 
 
-@dataclass
-class Totals:
+class Totals(NamedTuple):
     """What a version adds up to. `rounded_bytes`: sizes rounded up to 4 KiB; `name_bytes`: bytes of all directory
     entries as ext4 stores them; `largest_directory`: the same of the directory that has most.
     """
@@ -77,22 +73,23 @@ class Totals:
         return self.files + self.directories + self.symlinks + 1
 
 
-@dataclass
 class Tally:
     """Adds entries up to Totals, in path order."""
 
-    totals: Totals = field(default_factory=Totals)
-    _open: list[tuple[bytes, int]] = field(default_factory=lambda: [(b"", 0)])
+    def __init__(self) -> None:
+        self._totals = Totals()
+        self._largest = 0
+        self._open: list[tuple[bytes, int]] = [(b"", 0)]
 
     def add(self, entries: Iterable[Entry | Stamp]) -> None:
         """Adds entries, or their stamps, in path order."""
         # A million of them come through here: what changes with each is kept in local variables.
-        files = size = blocks = symlinks = names = 0
+        files = size = blocks = directories = symlinks = names = 0
         directory, taken = self._open.pop()
         for path, kind, _executable, length, *_ in entries:
             parent, _, name = path.rpartition(b"/")
             while directory != parent:
-                self.totals.largest_directory = max(self.totals.largest_directory, taken)
+                self._largest = max(self._largest, taken)
                 directory, taken = self._open.pop()
             record = (11 + len(name)) & ~3
             taken += record
@@ -102,27 +99,21 @@ class Tally:
                 size += length
                 blocks += -(-length // BLOCK)
             elif kind == DIRECTORY:
-                self.totals.directories += 1
+                directories += 1
                 self._open.append((directory, taken))
                 directory, taken = path, 0
             else:
                 symlinks += 1
         self._open.append((directory, taken))
-        totals = self.totals
-        totals.files += files
-        totals.bytes += size
-        totals.rounded_bytes += blocks * BLOCK
-        totals.symlinks += symlinks
-        totals.name_bytes += names
+        added = (files, directories, symlinks, size, blocks * BLOCK, names, 0)
+        self._totals = Totals(*map(operator.add, self._totals, added))
 
     def result(self) -> Totals:
         """The totals of all entries added."""
-        self.totals.largest_directory = max(self.totals.largest_directory, *(taken for _, taken in self._open))
-        return self.totals
+        return self._totals._replace(largest_directory=max(self._largest, *(taken for _, taken in self._open)))
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """The head of a version's manifest; its entries are in the shards."""
 
     dataset: str
@@ -135,14 +126,13 @@ class Manifest:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as a sealed document."""
-    totals = manifest.totals
     return seal(
         {
             MANIFEST: 1,
             "dataset": manifest.dataset,
             "version": manifest.version,
             "created": manifest.created,
-            "totals": [getattr(totals, name) for name in Totals.__dataclass_fields__],
+            "totals": list(manifest.totals),
             "shards": [[shard.digest, shard.entries] for shard in manifest.shards],
             "bundles": [
                 {"digest": b.digest, "frames": [[f.stored, f.plain, f.digest.hex()] for f in b.frames]}
@@ -159,14 +149,13 @@ def decode_manifest(data: bytes, subject: str) -> Manifest:
     """The manifest in `data`; raises BadStore, naming `subject`, for what `encode_manifest` would not write."""
     document = unseal(data, subject, MANIFEST, _FIELDS)
     try:
-        names = list(Totals.__dataclass_fields__)
         counts = [_count(value) for value in document["totals"]]
-        _require(len(counts) == len(names))
+        _require(len(counts) == len(Totals._fields))
         return Manifest(
             dataset=_text(document["dataset"], is_name),
             version=_text(document["version"], is_version),
             created=_text(document["created"]),
-            totals=Totals(**dict(zip(names, counts, strict=True))),
+            totals=Totals(*counts),
             shards=tuple(_shard(row) for row in document["shards"]),
             bundles=tuple(_bundle(row) for row in document["bundles"]),
         )

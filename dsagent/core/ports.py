@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from dsagent.core.datasets import DatasetKey
 from dsagent.core.entries import Stamp
@@ -16,12 +15,14 @@ who asks can.
 """
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """Where a source or store is: a path or URL without secrets, and the options that open it (kept out of repr)."""
 
     url: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Location(url={self.url!r})"
 
 
 class Source(Protocol):
@@ -50,8 +51,7 @@ class Source(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class StoredObject:
+class StoredObject(NamedTuple):
     """One object of a store; `modified` is Unix time in seconds."""
 
     key: str
@@ -103,8 +103,7 @@ class Store(Protocol):
         """Removes the object; nothing happens if there is none."""
 
 
-@dataclass(frozen=True)
-class CachedVersion:
+class CachedVersion(NamedTuple):
     """A version on the node's disk.
 
     `allocated` is what it took when published, `shares` whether files of it are hard links of another version.
@@ -128,8 +127,7 @@ class CachedVersion:
     shares: bool = False
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(NamedTuple):
     """Space promised to a flight until it ends."""
 
     flight: str

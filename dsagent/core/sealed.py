@@ -6,7 +6,6 @@ come before that field. Any JSON reader reads it; a flipped bit anywhere is noti
 
 from typing import Any
 
-import orjson
 import xxhash
 
 from dsagent.core.errors import BadStore
@@ -17,6 +16,8 @@ _TAIL = len(_MARK) + 32 + len(b'"}\n')
 
 def seal(document: dict[str, Any]) -> bytes:
     """The document, which must have a field, as sealed bytes."""
+    import orjson  # noqa: PLC0415 - workers start without, and it loads much
+
     body = orjson.dumps(document)[:-1]
     return body + _MARK + xxhash.xxh3_128_hexdigest(body).encode() + b'"}\n'
 
@@ -27,6 +28,8 @@ def unseal(data: bytes, subject: str, magic: str, fields: frozenset[str]) -> dic
     Raises BadStore, naming `subject`, unless the checksum holds, the first field is `magic` with format 1, and the
     other fields are exactly `fields`.
     """
+    import orjson  # noqa: PLC0415 - see above
+
     if data[-_TAIL:-_TAIL + len(_MARK)] != _MARK or data[-3:] != b'"}\n':  # fmt: skip
         raise _bad(subject, f"it is not a {magic} document, or is cut short")
     body = data[:-_TAIL]

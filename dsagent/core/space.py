@@ -1,6 +1,6 @@
 """Space on the node's disk: what a dataset needs, what is free, and what may be promised."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.core.entries import BLOCK
 from dsagent.core.manifest import Totals
@@ -8,14 +8,13 @@ from dsagent.core.manifest import Totals
 HEADROOM = 1.2  # a new dataset must fit 1.2 times
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(NamedTuple):
     """Bytes and inodes; differences may be negative."""
 
     bytes: int = 0
     inodes: int = 0
 
-    def __add__(self, other: "Space") -> "Space":
+    def __add__(self, other: "Space") -> "Space":  # type: ignore[override]
         return Space(self.bytes + other.bytes, self.inodes + other.inodes)
 
     def __sub__(self, other: "Space") -> "Space":
@@ -34,8 +33,7 @@ class Space:
         return self.bytes >= other.bytes and self.inodes >= other.inodes
 
 
-@dataclass(frozen=True)
-class Disk:
+class Disk(NamedTuple):
     """A filesystem: sizes in bytes, free as an ordinary user has it. `total.inodes` is 0 where inodes have no limit."""
 
     total: Space
@@ -44,8 +42,7 @@ class Disk:
     kind: str
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How much of the disk the cache may use. `capacity`: bytes for all versions together, None for no limit of its
     own; `keep_free`: what must stay free on the filesystem, None for the default.
     """

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dsagent.core.errors import Problem
 from dsagent.core.eviction import Evicted
+from dsagent.core.problem import Problem
 
 State = Literal["pending", "running", "ready", "failed"]
 

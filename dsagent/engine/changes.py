@@ -1,7 +1,6 @@
 """A listing beside what an earlier version recorded: which entries are known, and which must be read."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -41,7 +40,6 @@ def known_entries(store: Store, manifest: Manifest, source: str) -> Iterator[Kno
         yield Known(entry.path, entry, mtime_ns, token)
 
 
-@dataclass
 class Batch:
     """A run of entries in path order.
 
@@ -49,12 +47,13 @@ class Batch:
     at each one's path if it has the same type, size and executable bit. `resumed`: an earlier attempt read them.
     """
 
-    group: Group | None = None
-    stamps: list[Stamp] = field(default_factory=list)
-    entries: list[Entry | None] = field(default_factory=list)
-    unread: list[Stamp] = field(default_factory=list)
-    known: list[Entry | None] = field(default_factory=list)
-    resumed: bool = False
+    def __init__(self) -> None:
+        self.group: Group | None = None
+        self.stamps: list[Stamp] = []
+        self.entries: list[Entry | None] = []
+        self.unread: list[Stamp] = []
+        self.known: list[Entry | None] = []
+        self.resumed = False
 
     @property
     def known_contents(self) -> tuple[bytes, ...]:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -21,8 +21,7 @@ JOB_BYTES = 64 << 20
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class BadEntry:
+class BadEntry(NamedTuple):
     """An entry that is not as the manifest says, and how."""
 
     path: bytes
@@ -32,8 +31,7 @@ class BadEntry:
         return f"{show_path(self.path)}: {self.problem}"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """Re-reads entries below `tree` and returns those that are not as the manifest says."""
 
     tree: str

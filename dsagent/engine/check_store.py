@@ -1,7 +1,7 @@
 """Re-reading what a store holds: the jobs that hash a bundle, and the files in its frames."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -14,8 +14,7 @@ from dsagent.engine.crew import Tools
 from dsagent.engine.unpack import FrameError, FrameReader, UnpackPlan, Wanted
 
 
-@dataclass(frozen=True)
-class CheckBundle:
+class CheckBundle(NamedTuple):
     """Reads a bundle whole; returns why it is not the one its name and length say, or ""."""
 
     store: Location
@@ -38,8 +37,7 @@ class CheckBundle:
         return "" if digest.hexdigest() == self.bundle else "its digest is not the one in its name"
 
 
-@dataclass(frozen=True)
-class CheckFiles:
+class CheckFiles(NamedTuple):
     """Decompresses frames of one bundle and returns the paths of the files in them that are not as recorded."""
 
     store: Location

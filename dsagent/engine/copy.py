@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.core.entries import Stamp
 from dsagent.core.errors import SourceError
@@ -22,8 +22,7 @@ def left_out(size: int, content: bytes, known: bytes) -> bool:
     return size <= FRAME_BYTES and content == known
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """Reads `files` of `source` and writes them below `into` ("": only hashes them).
 
     `known` has for each file the digest that the version before has at this path, or b"": see `left_out`.

@@ -17,10 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from dsagent.core.errors import WorkerDied
 from dsagent.core.ports import Location, Source, Store
@@ -115,39 +114,34 @@ class Job(Protocol):
         """Does it and returns its result; `tools.send` gives parts of it before."""
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """In place of a job whose result is known already."""
 
     value: Any
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """Progress since the last such message."""
 
     bytes: int
     files: int
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """The last message of a job."""
 
     value: Any
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """The last message of a job that raised."""
 
     error: BaseException
 
 
-@dataclass
-class _Task:
+class _Task(NamedTuple):
     data: bytes
-    replies: "queue.Queue[Any]" = field(default_factory=lambda: queue.Queue(2))
+    replies: "queue.Queue[Any]"
 
 
 class Crew:
@@ -210,7 +204,7 @@ class Crew:
             elif not self._workers:
                 window.append((tag, self._perform(job)))
             else:
-                task = _Task(pickle.dumps(job, protocol=5))
+                task = _Task(pickle.dumps(job, protocol=5), queue.Queue(2))
                 self._tasks.put(task)
                 window.append((tag, task))
             if len(window) >= ahead or not self._workers:

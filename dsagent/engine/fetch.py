@@ -1,7 +1,7 @@
 """Fetching a version into a flight's folder: from a store's bundles, or from an unpacked source."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dsagent.core.entries import FILE, SYMLINK, Entry, Stamp
 from dsagent.core.errors import SourceChanged
@@ -26,8 +26,7 @@ from dsagent.engine.unpack import Unpack, UnpackPlan
 AHEAD = 64
 
 
-@dataclass(frozen=True)
-class Donor:
+class Donor(NamedTuple):
     """The published version `id` of the same dataset; unchanged files are hard-linked from its `data`."""
 
     id: str
@@ -36,18 +35,15 @@ class Donor:
     manifest: Manifest
 
 
-@dataclass
 class Fetched:
     """What a flight brought. `written` files take `written_bytes` on the disk, in whole blocks of `block`; of those,
     `fetched_bytes` were read by this attempt and not by one before it.
     """
 
-    block: int
-    fetched_bytes: int = 0
-    written_files: int = 0
-    written_bytes: int = 0
-    reused_files: int = 0
-    directories: list[bytes] = field(default_factory=list)
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.fetched_bytes = self.written_files = self.written_bytes = self.reused_files = 0
+        self.directories: list[bytes] = []
 
     def wrote(self, size: int) -> None:
         """Counts a file that was not linked."""

@@ -1,7 +1,6 @@
 """The job that reads entries and makes compressed tar frames of them."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 import zstandard
@@ -18,8 +17,7 @@ from dsagent.engine.reading import Reading, Unreadable, read_all
 _ZEROS = bytes(tarstream.RECORD)
 
 
-@dataclass(frozen=True)
-class PackedFrame:
+class PackedFrame(NamedTuple):
     """A compressed frame: its stored bytes, how many plain bytes they hold, and their digest."""
 
     stored: bytes
@@ -38,8 +36,7 @@ def compress(plain: bytes, level: int) -> PackedFrame:
     return PackedFrame(stored, len(plain), xxhash.xxh3_128_digest(stored))
 
 
-@dataclass(frozen=True)
-class PackFrames:
+class PackFrames(NamedTuple):
     """Reads entries and sends them as PackedFrames: all in one, or a large file in pieces.
 
     `entries` are stamps as plain tuples, which are pickled in a third of the time. `known` has for each the content

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.engine.crew import Tools
 from dsagent.engine.tree import Tree
@@ -15,8 +15,7 @@ JOB_FILES = 4_000
 Linked = tuple[bytes, bool, int, int]
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """Hard-links files below `into` to those at the same paths below `donor`."""
 
     donor: str

@@ -1,7 +1,7 @@
 """Packing a source into a store: only entries that changed are read, and only new content is written."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -19,8 +19,7 @@ from dsagent.engine.reading import Unreadable, unreadable_error
 from dsagent.engine.scan import Listing
 
 
-@dataclass(frozen=True)
-class PackOptions:
+class PackOptions(NamedTuple):
     """How to pack: entries and plain bytes a bundle, zstd level."""
 
     files_per_bundle: int = 50_000
@@ -28,8 +27,7 @@ class PackOptions:
     level: int = 1
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(NamedTuple):
     """A version in the store, how many bundles were written for it, and the stamps its entries had."""
 
     manifest: Manifest
@@ -37,8 +35,7 @@ class Packed:
     stamps: bytes
 
 
-@dataclass(frozen=True)
-class Previous:
+class Previous(NamedTuple):
     """An earlier version of the same store, whose bundles are referred to where content is unchanged."""
 
     bundles: Sequence[Bundle] = ()

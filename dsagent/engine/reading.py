@@ -3,7 +3,6 @@
 import resource
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import xxhash
 
@@ -83,6 +82,8 @@ def read_all(source: Source, stamps: Sequence[Stamp], slow: set[str]) -> Iterato
             return
         slow.add(url)
     turns = [remaining[at : at + FILES_A_TURN] for at in range(0, len(remaining), FILES_A_TURN)]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - fast sources are read without
+
     with ThreadPoolExecutor(THREADS) as executor:
         for turn in executor.map(lambda turn: [_read(source, stamp) for stamp in turn], turns):
             yield from turn

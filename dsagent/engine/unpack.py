@@ -3,9 +3,8 @@
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 import zstandard
@@ -19,6 +18,9 @@ from dsagent.engine import journal
 from dsagent.engine.crew import Tools
 from dsagent.engine.reading import waits
 from dsagent.engine.tree import Tree, write_all
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 JOB_BYTES = 16 << 20
 JOB_FILES = 2_000
@@ -38,8 +40,7 @@ TELL_BYTES = 8 << 20
 Wanted = tuple[bytes, bool, int, int, bytes, int]
 
 
-@dataclass(frozen=True)
-class Unpack:
+class Unpack(NamedTuple):
     """Makes `files`, sorted by offset, below `into` from the frames of one bundle that hold them."""
 
     store: Location
@@ -231,6 +232,8 @@ class FrameReader:
                 self._slow.add(url)
             return stored
         if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - fast stores are read without
+
             self._executor = ThreadPoolExecutor(FRAMES_AHEAD)
         for later in range(index, min(index + 1 + FRAMES_AHEAD, len(self._frames))):
             if later not in self._ahead:
@@ -303,10 +306,10 @@ class UnpackPlan:
         return frame.start + frame.plain
 
 
-@dataclass
 class _Opened:
     """A job that is being filled: where in the bundle's plain stream it begins and ends, and its files."""
 
-    begin: int
-    end: int
-    files: list[Entry]
+    def __init__(self, begin: int, end: int, files: list[Entry]) -> None:
+        self.begin = begin
+        self.end = end
+        self.files = files

@@ -4,9 +4,9 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dsagent.core.datasets import check_version
 from dsagent.core.errors import DigestMismatch, NotCached, UsageError
@@ -28,13 +28,12 @@ from dsagent.service.results import CachePlan, CacheResult, Outcome
 from dsagent.service.space import check_directories, headroom, is_promised, reserve, room_for, shortage
 
 
-@dataclass(frozen=True)
-class _Present:
+class _Present(NamedTuple):
     """A version that is on the disk now, and how it came there."""
 
     version: CachedVersion
     outcome: Outcome = "hit"
-    fetched: Fetched = field(default_factory=lambda: Fetched(1))
+    fetched: Fetched = Fetched(1)
     evicted: Sequence[Evicted] = ()
 
 

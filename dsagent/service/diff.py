@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsagent.core.datasets import check_version, is_name
 from dsagent.core.entries import DIRECTORY, Entry
@@ -20,8 +20,7 @@ from dsagent.service.origins import current_version, store_dataset
 from dsagent.service.results import DiffResult
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of a comparison: a reference to what is cached, a source, a store, or `STORE@version`.
 
     `options` open a source or store; `is_cached` says which it is, None: whatever `text` looks like.

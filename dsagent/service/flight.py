@@ -6,8 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dsagent.core.manifest import Totals
 from dsagent.core.space import Space
@@ -21,8 +21,7 @@ SMALL_FILES = 200
 SMALL_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
-class Flight:
+class Flight(NamedTuple):
     """A flight whose lock is held; `waited` says that another process had it before."""
 
     id: str

@@ -4,9 +4,9 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from dsagent.core.errors import BadStore, local_error
 from dsagent.core.sealed import seal, unseal
@@ -19,8 +19,7 @@ _MAGIC = "dsagent-lease"
 _FIELDS = frozenset({"dataset", "version", "owner", "expires"})
 
 
-@dataclass(frozen=True)
-class LeaseFile:
+class LeaseFile(NamedTuple):
     """A lease's file and what it says."""
 
     version_id: str

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dsagent.core.datasets import dataset_key, name_from_source
 from dsagent.core.errors import BadStore, UsageError
@@ -28,14 +28,13 @@ LIVE_SHARE = 0.5
 FRAMES_AHEAD_PER_WORKER = 3
 
 
-@dataclass(frozen=True)
-class PackRequest:
+class PackRequest(NamedTuple):
     """What is to be packed, and where."""
 
     source: Location
     store: Location
     name: str | None = None
-    options: PackOptions = field(default_factory=PackOptions)
+    options: PackOptions = PackOptions()
     skip_special: bool = False
 
 

@@ -1,7 +1,6 @@
 """Making a version visible: whole, in one rename."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from dsagent.core.errors import local_error
@@ -62,8 +61,8 @@ def publish(
             step("record")
             decision.add(version)
             if shares and donor:
-                decision.add(replace(donor, shares=True))
-                write_record(node.folder(donor), replace(donor, shares=True))
+                decision.add(donor._replace(shares=True))
+                write_record(node.folder(donor), donor._replace(shares=True))
             decision.release(flight)
         staging.remove()
     except OSError as error:
@@ -78,7 +77,7 @@ def renew_stamps(
     key = stamps_key(version.version, source)
     store = node.manifest_store(version)
     newer = node.open.local_store(str(staging.manifest)).read(key)
-    renewed = replace(version, source=source, fingerprint=fingerprint)
+    renewed = version._replace(source=source, fingerprint=fingerprint)
     with node.catalog.decide() as decision:
         store.replace(key, newer, store.find(key))
         write_record(node.folder(version), renewed)

@@ -1,7 +1,6 @@
 """What every verb does first: brings the root into order after whatever happened since the last one."""
 
 import os
-from dataclasses import replace
 from datetime import timedelta
 from time import sleep
 
@@ -71,6 +70,6 @@ def _sync(node: Node, versions: list[CachedVersion]) -> None:
                 for version in versions[first : first + SYNCED_AT_ONCE]:
                     if version.id in here:
                         records.write_synced(node.folder(version))
-                        decision.add(replace(version, synced=True))
+                        decision.add(version._replace(synced=True))
     except OSError as error:
         raise local_error("sync", str(node.root), error) from error

@@ -5,7 +5,6 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from dsagent.core.errors import local_error
 from dsagent.core.ports import CachedVersion, Decision
@@ -36,7 +35,7 @@ def _bequeath(node: Node, decision: Decision, versions: Sequence[CachedVersion])
     heirs = [v for v in node.catalog.versions() if v.dataset == versions[0].dataset and v.shares and v.id not in going]
     if heirs:
         left = sum((version.allocated for version in versions), Space()) - freed_by(node, versions)
-        heir = replace(heirs[-1], allocated=heirs[-1].allocated + left)
+        heir = heirs[-1]._replace(allocated=heirs[-1].allocated + left)
         decision.add(heir)
         write_record(node.folder(heir), heir)
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from dsagent.core.errors import InsufficientStorage
 from dsagent.core.eviction import Evicted, Plan, plan
@@ -55,7 +54,7 @@ def headroom(node: Node, asking: Collection[str] = (), staged: Space = Space()) 
     # What a flight has behind it lies on the disk, or was not needed: of its promise that part is not to be kept free.
     for promise in promises:
         staged += told(node, promise.flight).within(promise.space)
-    return available(replace(disk, free=disk.free + staged), node.limits, used, reserved)
+    return available(disk._replace(free=disk.free + staged), node.limits, used, reserved)
 
 
 def room_for(node: Node, missing: Space, keep: Collection[str]) -> Plan:

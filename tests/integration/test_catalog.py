@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,7 +252,7 @@ def test_another_user_can_read(scratch: Path) -> None:
     version = published(node, "imgs")
     leases.add(node, "imgs", "me", 3600)
     with node.catalog.decide() as decision:  # the other user's process sees the root through another mount
-        decision.add(replace(version, synced=True))
+        decision.add(version._replace(synced=True))
     done = as_other_user(READ, node.root)
     assert done.returncode == 0, done.stderr
 

@@ -149,7 +149,7 @@ def test_a_path_that_is_given_twice_in_two_ways(scratch: Path, dsctl: Dsctl) -> 
 def test_a_file_of_another_size(scratch: Path, dsctl: Dsctl, size: int) -> None:
     entry = _entry(b"a")._replace(size=size)
     store = Forged(scratch / "store", [entry])
-    store.manifest = dataclasses.replace(store.manifest, totals=_totals([entry]))
+    store.manifest = store.manifest._replace(totals=_totals([entry]))
     store.point()
     _refused(dsctl, store.folder, MISMATCH)
 
@@ -157,7 +157,7 @@ def test_a_file_of_another_size(scratch: Path, dsctl: Dsctl, size: int) -> None:
 def test_a_file_of_another_content(scratch: Path, dsctl: Dsctl) -> None:
     entry = _entry(b"a")._replace(content=bytes(16))
     store = Forged(scratch / "store", [entry])
-    store.manifest = dataclasses.replace(store.manifest, version=_version([entry]), totals=_totals([entry]))
+    store.manifest = store.manifest._replace(version=_version([entry]), totals=_totals([entry]))
     store.point()
     _refused(dsctl, store.folder, MISMATCH)
 
@@ -172,7 +172,7 @@ def test_the_forger_can_make_a_good_store(scratch: Path, dsctl: Dsctl) -> None:
     """Or else the tests above might be refused for another reason than theirs."""
     entries = [_entry(b"a"), _entry(b"d", DIRECTORY), _entry(b"d/b"), _entry(b"l", SYMLINK, b"d/b")]
     store = Forged(scratch / "store", entries)
-    store.manifest = dataclasses.replace(store.manifest, totals=_totals(entries))
+    store.manifest = store.manifest._replace(totals=_totals(entries))
     store.point()
     path = Path(dsctl.ok("cache", store.folder)["path"])
     assert (path / "l").read_bytes() == CONTENT
@@ -199,7 +199,7 @@ def test_a_frame_that_is_a_bomb(scratch: Path, dsctl: Dsctl, says: str) -> None:
     bundle = Bundle(_hash(stored), (frame,))
     (store.folder / f"bundles/{bundle.digest}.tar.zst").write_bytes(stored)
     entry = _entry(b"a")
-    store.manifest = dataclasses.replace(store.manifest, bundles=(bundle,), totals=_totals([entry]))
+    store.manifest = store.manifest._replace(bundles=(bundle,), totals=_totals([entry]))
     store.point()
     limited = dataclasses.replace(dsctl, prefix=["prlimit", f"--as={1 << 30}"])
     _refused(limited, store.folder, BAD_STORE if says == "the truth" else MISMATCH)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +141,7 @@ def test_what_killed_flights_left_goes_before_any_version(scratch: Path) -> None
 
         def measure(self) -> Disk:
             left = (scratch / "root/staging/killed").exists() or list((scratch / "root/trash").glob("*"))
-            return replace(self.disk, free=Space(1 << 19 if left else 1 << 20, 0))
+            return self.disk._replace(free=Space(1 << 19 if left else 1 << 20, 0))
 
     node = node_at(scratch / "root", disk=Occupied(Space(1 << 20, 0), Space(1 << 20, 0)))
     version = published(node, "imgs")
@@ -207,7 +206,7 @@ def test_nobody_resumes_what_is_being_set_aside(scratch: Path) -> None:
 def test_what_has_just_been_removed_frees_nothing(scratch: Path) -> None:
     """As for `evict --need --dry-run` beside an eviction: it looks without a decision."""
     node = node_at(scratch / "root")
-    version = replace(published(node, "imgs"), shares=True)
+    version = published(node, "imgs")._replace(shares=True)
     assert freed_by(node, [version]).inodes > 0
     evict(node, "imgs", force=False, dry_run=False)
     assert freed_by(node, [version]) == Space()

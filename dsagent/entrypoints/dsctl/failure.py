@@ -8,7 +8,8 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from dsagent.core.errors import DsagentError, Interrupted, Problem, TimedOut, UsageError, local_error
+from dsagent.core.errors import DsagentError, Interrupted, TimedOut, UsageError, local_error
+from dsagent.core.problem import Problem
 from dsagent.entrypoints.dsctl.render import as_json_line, say
 
 log = logging.getLogger("dsagent")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from dsagent.core.errors import Problem
+from dsagent.core.problem import Problem
 from dsagent.entrypoints.serve.asking import Identified
 from dsagent.entrypoints.serve.authentication import OPEN
 

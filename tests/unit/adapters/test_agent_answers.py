@@ -12,8 +12,9 @@ import pytest
 
 from dsagent.adapters.agent_answers import result
 from dsagent.core import tasks
-from dsagent.core.errors import AgentUnreachable, Problem
+from dsagent.core.errors import AgentUnreachable
 from dsagent.core.eviction import Evicted
+from dsagent.core.problem import Problem
 from dsagent.entrypoints.documents import as_document
 from dsagent.service import results
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_versions_come_back_as_they_were_oldest_first(node: Node) -> None:
 
 def test_a_version_with_a_known_id_replaces_it(node: Node) -> None:
     add(node, version("a"))
-    synced = replace(version("a"), synced=True, fingerprint="")
+    synced = version("a")._replace(synced=True, fingerprint="")
     with node.catalog.decide() as decision:
         decision.add(synced)
     assert node.reopened().versions() == [synced]
