@@ -17,8 +17,7 @@ import yaml
 from dsagent import __version__
 from dsagent.entrypoints.dsctl.app import GROUPS, MODULES, make_command
 from dsagent.entrypoints.dsctl.arguments import hoist
-from dsagent.entrypoints.dsctl.help_text import help_text
-from dsagent.entrypoints.dsctl.parser import Command, parse
+from dsagent.entrypoints.dsctl.parser import Command, make_reader, parse
 from tests.support.agents import agent
 from tests.support.command import DSCTL, HANG_SECONDS, Done, Dsctl
 
@@ -307,7 +306,7 @@ EVERY = ["", *MODULES, *GROUPS, *(f"{group} {verb}" for group, (_, verbs) in GRO
 
 @pytest.mark.parametrize("verb", EVERY)
 def test_every_help_has_an_example_that_parses(verb: str) -> None:
-    text = help_text(_find(verb.split()))
+    text = make_reader(_find(verb.split())).format_help()
     shown = text.partition("Example:\n")[2].partition("\n\n")[0].splitlines()
     assert shown
     for line in shown:
@@ -328,6 +327,4 @@ def _find(path: Sequence[str]) -> Command:
 def _parse(arguments: list[str]) -> None:
     """Parses as dsctl does, and runs nothing; raises the parser's errors."""
     found = hoist(arguments)
-    words = found.ordered[found.ordered.index(found.verb) :]
-    path = words[: 2 if found.verb in GROUPS else 1]
-    parse(_find(path), words[len(path) :])
+    parse(make_command(found.verb), found.verb, found.ordered)

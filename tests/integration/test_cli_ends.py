@@ -95,7 +95,7 @@ def test_usage_errors(dsctl: Dsctl, tree: Path, line: str) -> None:
 def test_an_unknown_output_is_a_usage_error_in_a_sentence(dsctl: Dsctl) -> None:
     done = dsctl.run("ls", "-o", "xml")
     assert (done.code, done.out) == (2, b"")
-    assert done.err.splitlines()[-1].startswith("dsctl: cannot run dsctl: Invalid value for '--output'")
+    assert done.err.splitlines()[-1].startswith("dsctl: cannot run dsctl: argument --output/-o: 'xml' is not one of")
 
 
 def test_a_misspelt_verb_is_told_the_right_one(dsctl: Dsctl) -> None:

@@ -18,11 +18,10 @@ def main() -> int:
     try:
         from dsagent.entrypoints.dsctl.app import invoke  # noqa: PLC0415 - from here on Ctrl-C is ours
         from dsagent.entrypoints.dsctl.options import Start  # noqa: PLC0415
-        from dsagent.entrypoints.dsctl.parser import HELP  # noqa: PLC0415
 
         start = Start(stopping, arguments.separated)
         try:
-            return invoke(arguments.ordered or [HELP], arguments.verb, start)
+            return invoke(arguments.ordered or ["--help"], arguments.verb, start)
         finally:
             if start.session is not None:
                 start.session.close()

@@ -4,6 +4,7 @@ import logging
 import sys
 from typing import Annotated
 
+from dsagent import __version__
 from dsagent.core.errors import UsageError
 from dsagent.core.quantities import parse_duration
 from dsagent.entrypoints.dsctl.failure import Stopping
@@ -71,10 +72,10 @@ def every_verb(  # noqa: PLR0913 - one parameter an option
     progress: Annotated[
         ProgressStyle, Option(help="A bar on a terminal and lines elsewhere, always lines, or nothing.")
     ] = ProgressStyle.AUTO,
-    version: Annotated[bool, Option(help="Say the version.")] = False,
+    version: Annotated[bool, Option(help="Say the version.", shows=f"dsctl {__version__}")] = False,
 ) -> Session:
     """Puts datasets of very many files on this node's own disk: whole, verified and read-only."""
-    del version  # it is looked at before
+    del version  # it ends before
     _log_to_stderr(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
     seconds = None
     if timeout is not None:
