@@ -1,6 +1,7 @@
 """Writes the node's NodeTopology when it differs, asks for numbers of rails, and says who is in the plugin's way."""
 
 import logging
+import math
 import random
 import threading
 import time
@@ -26,6 +27,7 @@ PAUSE_SECONDS = 1.0  # between two looks at what pods have
 FIRST_WAIT, LONGEST_WAIT = 2.0, 60.0  # before the API is asked again for what it did not have or do
 POLICIES_SECONDS = 300.0  # kubelet's configuration is read again after this time, and when it starts anew
 ANEW_SECONDS = 600.0  # the object is written again after this time: somebody may have removed it
+STALE_SECONDS = 30.0  # what kubelet said so long ago is no ground for foretelling what it will say
 END_SECONDS = 5.0
 READY, SERVED_BY_OTHERS = "Ready", "DevicesServedByOthers"
 
@@ -70,8 +72,11 @@ class Report:
         self._written: Document | None = None
         self._written_at = 0.0
         self._conditions: tuple[Document, ...] = ()
+        self._usage: Usage | None = None
+        self._usage_at = -math.inf
         self._policies: Policies | None = None
         self._policies_due = 0.0
+        self._asking = _Waiting()  # for policies
         self._numbers = _Waiting()
         self._writing = _Waiting()
         self._said: dict[str, str] = {}
@@ -121,7 +126,9 @@ class Report:
         self._read_policies()
         self._ask_for_numbers(topology)
         self._say_who_is_in_the_way()
-        status = status_of(topology, self._resources, self._usage(), self._policies)
+        self._read_usage()
+        is_fresh = time.monotonic() < self._usage_at + STALE_SECONDS
+        status = status_of(topology, self._resources, self._usage, self._policies if is_fresh else None)
         rival = self._found.in_the_way
         ready = (
             _ready("False", SERVED_BY_OTHERS, rival) if rival else _ready("True", "Serving", "the device plugin serves")
@@ -131,20 +138,22 @@ class Report:
             done = self._tried("write", lambda: self._write(ready, status))
             self._writing.tried(is_over=done)
 
-    def _usage(self) -> Usage | None:
+    def _read_usage(self) -> None:
         try:
-            usage = read_usage(self._place.pod_resources)
+            self._usage = read_usage(self._place.pod_resources)
         except OSError as error:
             self._say("usage", f"cannot ask {self._place.pod_resources} what pods have: {error}")
-            return None
-        self._said.pop("usage", None)
-        return usage
+        else:
+            self._usage_at = time.monotonic()
+            self._said.pop("usage", None)
 
     def _read_policies(self) -> None:
-        now = time.monotonic()
-        if now < self._policies_due:
+        if time.monotonic() < self._policies_due or not self._asking.is_due():
             return
-        self._policies_due = now + (POLICIES_SECONDS if self._tried("policies", self._take_policies) else LONGEST_WAIT)
+        done = self._tried("policies", self._take_policies)
+        self._asking.tried(is_over=done)
+        if done:
+            self._policies_due = time.monotonic() + POLICIES_SECONDS
 
     def _take_policies(self) -> None:
         self._policies = self._place.policies()

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 def status_of(
     topology: Topology, resources: Sequence[Resource], usage: Usage | None, policies: Policies | None
 ) -> Document:
-    """All but conditions. Without `usage` nothing can be foretold, and so kubelet's policies are not said either."""
+    """All but conditions. Without `usage` nothing can be foretold, and then kubelet's policies are not said either."""
     devices = _devices(topology, resources, usage)
     free = [one for one in devices if one["healthy"] and not one["allocated"]]
     known = usage is not None and policies is not None

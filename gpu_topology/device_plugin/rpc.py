@@ -22,6 +22,7 @@ PLUGIN = "v1beta1.DevicePlugin"
 
 _REGISTER_SECONDS = 5.0  # for kubelet to come up and answer
 _ANSWER_SECONDS = 1.0
+_REPORT_SECONDS = 5.0  # where no device waits for the answer
 
 
 class Plugin(Protocol):
@@ -90,8 +91,8 @@ def handed_out(pod_resources: Path) -> tuple[messages.AllocatableResources, mess
         ask_what_can = channel.unary_unary(ALLOCATABLE, _bytes, messages.AllocatableResources.FromString)
         ask_what_has = channel.unary_unary(PODS, _bytes, messages.ListPodResources.FromString)
         try:
-            can = ask_what_can(messages.Empty(), timeout=_ANSWER_SECONDS)
-            return can, ask_what_has(messages.Empty(), timeout=_ANSWER_SECONDS)
+            can = ask_what_can(messages.Empty(), timeout=_REPORT_SECONDS)
+            return can, ask_what_has(messages.Empty(), timeout=_REPORT_SECONDS)
         except grpc.RpcError as error:
             raise OSError(_text(error)) from error
 

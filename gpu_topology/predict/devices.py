@@ -5,7 +5,7 @@ so devices are counted by where they are, and an allocation has several outcomes
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_topology.predict.demand import Role
 from gpu_topology.predict.ends import Refused
@@ -61,6 +61,7 @@ def device_hints(pool: Pool, nodes: int, requested: int) -> Hints:
     """The sets of `nodes` on which `requested` devices can be had."""
     if not pool.has_topology:
         return None
+    is_again = any(pool.reusable)
     if sum(pool.free) + sum(pool.reusable) < requested:
         return ()
 
@@ -69,6 +70,8 @@ def device_hints(pool: Pool, nodes: int, requested: int) -> Hints:
 
     def holds(some: int) -> bool:
         used_again = 0
+        if not is_again:
+            return _near(pool.places, pool.free, some) >= requested
         for place, count in zip(pool.places, pool.reusable, strict=True):
             if count and place is not None:
                 if not place & some:
@@ -105,7 +108,9 @@ def allocate_devices(pool: Pool, requested: int, role: Role, affinity: int | Non
 
 def _after(pool: Pool, taken: Counts, old: Counts, role: Role) -> Pool:
     reusable = _plus(pool.reusable, taken) if role is Role.INIT else _minus(pool.reusable, old)
-    return replace(pool, free=_minus(pool.free, taken), reusable=reusable, allocated=pool.allocated + sum(taken))
+    free = _minus(pool.free, taken)
+    allocated = pool.allocated + sum(taken)
+    return Pool(pool.resource, pool.places, pool.all, free, reusable, pool.healthy, allocated)
 
 
 def _choices(counts: Counts, size: int) -> Iterator[Counts]:
@@ -120,7 +125,11 @@ def _choices(counts: Counts, size: int) -> Iterator[Counts]:
 
 
 def _near(places: Sequence[int | None], counts: Counts, some: int) -> int:
-    return sum(count for place, count in zip(places, counts, strict=True) if place and place & some)
+    total = 0  # a loop, here as in hints: a generator in sum() takes twice as long
+    for place, count in zip(places, counts, strict=True):
+        if place and place & some:
+            total += count
+    return total
 
 
 def _plus(some: Counts, more: Counts) -> Counts:

@@ -60,6 +60,12 @@ def make_hints(nodes: int, could_hold: Callable[[int], bool], holds: Callable[[i
 
     `could_hold` asks what all of the resource would allow, used or not; `holds` what is free allows.
     """
-    sets = subsets(nodes)
-    width = next((some.bit_count() for some in sets if could_hold(some)), nodes.bit_count())
-    return tuple(Hint(some, some.bit_count() == width) for some in sets if holds(some))
+    width = 0
+    found = []
+    for some in subsets(nodes):
+        if not width and could_hold(some):
+            width = some.bit_count()
+        if holds(some):
+            found.append(some)
+    width = width or nodes.bit_count()
+    return tuple([Hint(some, some.bit_count() == width) for some in found])

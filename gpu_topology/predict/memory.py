@@ -5,7 +5,7 @@ is used as a whole: a node that is in a group serves no container alone, nor ano
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_topology.predict.demand import Role
 from gpu_topology.predict.ends import Refused, Undecided
@@ -59,8 +59,10 @@ def memory_hints(memory: Memory, requested: Mapping[str, int]) -> tuple[Hint, ..
     """The sets of nodes on which all of it fits, the same for every resource; none is no preference to kubelet."""
 
     def could_hold(some: int) -> bool:
-        own = [memory.zones[node].allocatable for node in nodes_of(some)]
-        return all(sum([zone[name] for zone in own]) >= amount for name, amount in requested.items())
+        for name, amount in requested.items():
+            if sum([memory.zones[node].allocatable[name] for node in nodes_of(some)]) < amount:
+                return False
+        return True
 
     def holds(some: int) -> bool:
         return (
@@ -125,9 +127,8 @@ def _take(zones: dict[int, Zone], mask: int, name: str, amount: int) -> None:
         zone = zones[node]
         taken = min(amount, max(0, zone.free[name]))
         amount -= taken
-        zones[node] = replace(
-            zone, free={**zone.free, name: zone.free[name] - taken}, assignments=zone.assignments + 1, group=mask
-        )
+        free = {**zone.free, name: zone.free[name] - taken}
+        zones[node] = Zone(zone.allocatable, free, zone.assignments + 1, mask)
 
 
 def _free(memory: Memory, some: int, name: str) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from dsagent.api.v1alpha1.node_topology import NodeTopology
 from dsagent.core.cluster import CONFIG_MAPS, EVENTS, NODE_TOPOLOGIES, NODES
+from gpu_topology.cluster import report
 from gpu_topology.cluster.client import ApiServer
 from gpu_topology.cluster.policies import Policies
 from gpu_topology.cluster.report import Place, Report
@@ -62,10 +63,10 @@ class Plugin:
         async def run() -> None:
             loop = asyncio.get_running_loop()
             api = ApiServer("127.0.0.1", port, account)
-            report = Report(api, place, gpus, lambda: loop.call_soon_threadsafe(process.wake))
-            process = Process(folder, [gpus], report)
+            observer = Report(api, place, gpus, lambda: loop.call_soon_threadsafe(process.wake))
+            process = Process(folder, [gpus], observer)
             loops.append((loop, process))
-            with report.written():
+            with observer.written():
                 started.set()
                 await process.run()
 
@@ -206,10 +207,16 @@ def test_another_plugin_of_the_same_devices_is_said(served: Plugin) -> None:
     assert len(served.cluster.listing(EVENTS).items) == 1
 
 
-def test_nothing_is_foretold_while_kubelet_does_not_say_what_pods_have(served: Plugin) -> None:
+def test_nothing_is_foretold_long_after_kubelet_said_what_pods_have(
+    served: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_out(served, FIRST, ["gpu1/mlx5_5"], [])
+    until(lambda: served.devices("allocated"))
     assert "kubelet" in served.told()
+    monkeypatch.setattr(report, "STALE_SECONDS", 1.0)
     pod_resources(served.kubelet.plugins).unlink()
     until(lambda: "kubelet" not in served.told())
+    assert served.devices("allocated") == {"gpu1/mlx5_5"}
     assert judged(served, **{FIRST: 1, SECOND: 1}) == "Unknown"
 
 
