@@ -31,6 +31,7 @@ WITH_ALL = (
         "image.pullSecrets={key}",
     ),
     *("--set", "topology.enabled=true", "--set", "topology.kubeletConfig=/var/lib/kubelet/config.yaml"),
+    *("--set", "scheduler.create=true,scheduler.tlsSecret=t,scheduler.caBundle=x,scheduler.kubeScheduler.create=true"),
 )
 
 
