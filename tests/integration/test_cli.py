@@ -289,7 +289,6 @@ def test_a_listing_loads_nothing_large(place: Place) -> None:
         "pydantic",
         "requests",
         "rich",
-        "typer",
         "yaml",
     }
     assert loaded & large == set()

@@ -264,6 +264,6 @@ def test_importing_loads_no_adapter_and_caching_no_command_line(small: Path, roo
 import json, sys, dsagent
 before = [name for name in sys.modules if name.startswith("dsagent")]
 dsagent.cache({str(small)!r})
-print(json.dumps([before, [name for name in sys.modules if name in ("typer", "rich", "yaml", "asyncio", "fsspec")]]))
+print(json.dumps([before, [name for name in sys.modules if name in ("rich", "yaml", "asyncio", "fsspec")]]))
 """
     assert json.loads(_run(_script(tmp_path, program), root).stdout) == [["dsagent"], []]

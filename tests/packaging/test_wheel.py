@@ -50,7 +50,7 @@ def test_script_without_its_extra_names_the_pip_command(environment: Environment
         assert "pip install" not in done.stderr
     elif environment.extras:
         assert done.returncode == 2
-        assert "Usage: scheduler-plugin" in done.stdout + done.stderr
+        assert "usage: scheduler-plugin" in done.stdout + done.stderr
     else:
         assert (done.returncode, done.stdout) == (2, "")
         assert f"pip install 'dsagent[{extra}]'" in done.stderr
