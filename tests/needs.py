@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 
+from tools.servers import kept_program
+
 
 @dataclass(frozen=True)
 class Need:
@@ -39,6 +41,10 @@ def _opens(device: str) -> Callable[[], bool]:
         return True
 
     return opens
+
+
+def _kept(name: str) -> Callable[[], bool]:
+    return lambda: kept_program(name).exists()
 
 
 def _can_mount() -> bool:
@@ -83,6 +89,7 @@ NEEDS = {
     "systemd-analyze": Need(_programs("systemd-analyze"), "a machine with systemd"),
     "promtool": Need(_programs("promtool"), "install Prometheus"),
     "go": Need(_programs("go"), "install Go"),
+    "helm": Need(_kept("helm"), "make cluster, which builds it"),
     "java": Need(_programs("java"), "install a Java runtime"),
     "torch": Need(_module("torch"), "pip install torch torchvision"),
     "datasets": Need(_module("datasets"), "pip install datasets"),

@@ -63,6 +63,11 @@ def tools_directory() -> Path:
     return cache / "dsagent-tools"
 
 
+def kept_program(name: str) -> Path:
+    """Where one of GO_PROGRAMS is when it has been built."""
+    return tools_directory() / f"{name}-{GO_PROGRAMS[name].rpartition('@')[2]}"
+
+
 def go_program(name: str) -> Path:
     """Path of one of GO_PROGRAMS, built if it is not there yet.
 
@@ -70,8 +75,7 @@ def go_program(name: str) -> Path:
         ToolMissingError: there is no Go, or the build failed.
     """
     package = GO_PROGRAMS[name]
-    version = package.rpartition("@")[2]
-    program = tools_directory() / f"{name}-{version}"
+    program = kept_program(name)
     if program.exists():
         return program
     if shutil.which("go") is None:

@@ -1,6 +1,8 @@
 """The chart: what it renders, what its parts may do, and its life from an earlier version to nothing."""
 
+import json
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ from dsagent.core.cluster import NODE_DATASET_CACHES
 from dsagent.core.errors import NotPermitted
 from tests.e2e.kube import Namespace
 from tests.e2e.objects import dataset, make_files
+from tests.support.foreign import foreign_definitions
 from tools.cluster.chart import CHART, NAMESPACE, install_chart, run_helm
 from tools.cluster.kubectl import kubectl
-from tools.cluster.layout import IMAGE_TAG, Cluster
+from tools.cluster.layout import IMAGE_TAG, Cluster, ClusterError
 from tools.cluster.rooms import wait_until
 
 EARLIER = Path(__file__).parent / "charts" / "dsagent-0.0.9.tgz"
@@ -39,27 +42,94 @@ def rendered(cluster: Cluster, *options: str) -> str:
     return run_helm(cluster, "template", "dsagent", str(CHART), "--kube-version=1.34.3", *options)
 
 
-def test_the_chart_is_rendered_alike_twice_and_the_api_server_takes_all_of_it(cluster: Cluster) -> None:
-    run_helm(cluster, "lint", "--strict", str(CHART))
-    for options in ((), WITH_ALL):
-        text = rendered(cluster, *options)
-        assert rendered(cluster, *options) == text
-        dry_run = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
-        kubectl(cluster, *dry_run, "--filename=-", stdin=text)
+def check(cluster: Cluster, text: str) -> None:
+    """Lets the API server judge objects as if they were made; raises ClusterError."""
+    dry_run = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    kubectl(cluster, *dry_run, "--filename=-", stdin=text)
 
 
-def may(cluster: Cluster, account: str, *what: str) -> bool:
-    asked = kubectl(cluster, "auth", "can-i", *what, f"--as={account}", check=False)
-    return asked.stdout.strip() == "yes"
+@pytest.mark.parametrize("options", [(), WITH_ALL], ids=["as it is", "with all"])
+def test_the_api_server_takes_all_that_is_rendered(cluster: Cluster, options: tuple[str, ...]) -> None:
+    check(cluster, rendered(cluster, *options))
 
 
-def test_nobody_may_read_secrets_everywhere(cluster: Cluster) -> None:
-    for part in ("agent", "webhook", "controller", "admin"):
-        account = f"system:serviceaccount:{NAMESPACE}:dsagent-{part}"
-        assert not may(cluster, account, "get", "secrets", "--all-namespaces")
-        assert not may(cluster, account, "list", "secrets", f"--namespace={NAMESPACE}")
-        assert not may(cluster, account, "create", "pods", "--all-namespaces")
-    assert may(cluster, AGENT, "patch", "nodedatasetcaches", "--subresource=status")
+def test_datasets_that_cannot_be_meant_are_refused(cluster: Cluster) -> None:
+    nfs = {"nfs": {"server": "nfs.example", "path": "/export"}}
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"source": "relative"}, "spec.source in body should match"),
+        ({"source": "s3://id:key@bucket/x"}, "credentials do not belong into the source"),
+        ({"source": "/a/../b"}, "the source has a .. in it"),
+        ({"source": "/a", "packTo": "/a"}, "packTo is the source itself"),
+        ({"source": "/a", "mount": {}}, "give exactly one of nfs, persistentVolumeClaim, hostPath"),
+        ({"source": "/a", "mount": {**nfs, "hostPath": {"path": "/a"}}}, "give exactly one of nfs"),
+        ({"source": "/a", "prefetch": {}}, "give nodes, nodeSelector or both"),
+        ({"source": "/a", "maxAge": "soon"}, "spec.maxAge in body should match"),
+        ({"source": "/a", "options": {"storage": {"secret_access_key": "x"}}}, "do not belong into the options"),
+    ]
+    taken = {"source": "s3://bucket/a", "mount": nfs, "options": {"storage": {"region": "eu-1"}}, "maxAge": "90s"}
+    items = [
+        {"apiVersion": "dsagent.io/v1alpha1", "kind": "Dataset", "metadata": {"name": f"d{place}"}, "spec": spec}
+        for place, spec in enumerate([*(spec for spec, _ in refused), taken])
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    answer = kubectl(cluster, "create", "--dry-run=server", "--filename=-", check=False, stdin=text)
+    for place, (_, said) in enumerate(refused):
+        assert [line for line in answer.stderr.splitlines() if f'"d{place}"' in line and said in line], said
+    assert answer.stdout.strip() == f"dataset.dsagent.io/d{len(refused)} created (server dry run)"
+
+
+@pytest.mark.full
+def test_the_definitions_of_others_take_what_is_rendered_for_them(cluster: Cluster) -> None:
+    definitions = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(foreign_definitions())})
+    kubectl(cluster, "apply", "--server-side", "--filename=-", stdin=definitions)
+    try:
+        names = [one["metadata"]["name"] for one in json.loads(definitions)["items"]]
+        kubectl(cluster, "wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+        options = ("webhook.certManager=true", "podMonitor.create=true", "podMonitor.tokenSecret.name=tokens")
+        text = rendered(cluster, *(f"--set={option}" for option in options))
+        check(cluster, text)
+        with pytest.raises(ClusterError, match="podMetricsEndpoint"):
+            check(cluster, text.replace("podMetricsEndpoints:", "podMetricsEndpoint:"))
+    finally:
+        kubectl(cluster, "delete", "--filename=-", stdin=definitions)
+
+
+def allowed(cluster: Cluster, asked: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Of (part, verb, group, resource) and perhaps a subresource what the part's account may do in all namespaces."""
+    reviews = [
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{NAMESPACE}:dsagent-{part}",
+                "resourceAttributes": dict(zip(("verb", "group", "resource", "subresource"), what, strict=False)),
+            },
+        }
+        for part, *what in asked
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews})
+    answers = kubectl(cluster, "create", "--filename=-", "--output=jsonpath={.status.allowed} ", stdin=text).stdout
+    return [one for one, answer in zip(asked, answers.split(), strict=True) if answer == "true"]
+
+
+def test_nobody_may_do_more_than_is_needed(cluster: Cluster) -> None:
+    forbidden = (
+        ("get", "", "secrets"),
+        ("list", "", "secrets"),
+        ("create", "", "pods"),
+        ("delete", "dsagent.io", "datasets"),
+        ("delete", "dsagent.io", "nodedatasetcaches"),
+        ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("impersonate", "", "users"),
+    )
+    parts = ("agent", "webhook", "controller", "admin")
+    asked = [(part, *what) for part in parts for what in forbidden]
+    asked += [(part, "patch", "dsagent.io", "datasets") for part in parts if part != "controller"]
+    writes = ("agent", "patch", "dsagent.io", "nodedatasetcaches", "status")
+    assert allowed(cluster, [*asked, writes]) == [writes]
+    can_i = ("auth", "can-i", "get", "secrets", "--all-namespaces", f"--as={AGENT}")
+    assert kubectl(cluster, *can_i, check=False).stdout.strip() == "no"
 
 
 def agent_of(cluster: Cluster, node: str) -> ApiCluster:

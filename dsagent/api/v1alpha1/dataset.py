@@ -41,6 +41,12 @@ class Options(KubeModel):
             description="Options that open the source and are no secret, such as endpoint_url and region for S3, "
             "or user for HDFS. Credentials belong into the Secret.",
             max_length=32,
+            json_schema_extra=_rules(
+                (
+                    "self.all(key, !key.matches('(?i)secret|password|token'))",
+                    "credentials do not belong into the options; name a Secret in secretRef",
+                )
+            ),
         ),
     ] = {}
     replace_source: Annotated[
@@ -228,7 +234,7 @@ class PrefetchStatus(KubeModel):
     """What the controller decided about spec.prefetch: agents of these nodes fetch the dataset and keep it."""
 
     nodes: Annotated[Sequence[str], Field(description="The nodes that were chosen.", max_length=100_000)] = ()
-    ready: Annotated[Count, Field(description="How many of them have the dataset.")] = 0
+    ready: Annotated[Count, Field(description="How many of the chosen nodes have the dataset.")] = 0
     renewed: Annotated[
         Time | None, Field(description="Agents compare their copy with the source once after this time.")
     ] = None
@@ -250,16 +256,20 @@ class DatasetStatus(KubeModel):
     version: Annotated[
         str | None, Field(description="The content digest of what the source was last seen to have.")
     ] = None
-    files: Annotated[Count | None, Field(description="Files of that version.")] = None
-    bytes: Annotated[Count | None, Field(description="Bytes of their contents.")] = None
-    size: Annotated[str | None, Field(description="The same for people.")] = None
-    node_count: Annotated[Count | None, Field(description="On how many nodes that version is whole.")] = None
-    nodes: Annotated[Sequence[str], Field(description="The first of them by name, at most 100.", max_length=100)] = ()
+    files: Annotated[Count | None, Field(description="How many files status.version has.")] = None
+    bytes: Annotated[Count | None, Field(description="Bytes of the contents of its files.")] = None
+    size: Annotated[str | None, Field(description="status.bytes for people, such as 147 GB.")] = None
+    node_count: Annotated[
+        Count | None, Field(description="On how many nodes status.version is whole and verified.")
+    ] = None
+    nodes: Annotated[
+        Sequence[str], Field(description="Nodes that have status.version, the first 100 by name.", max_length=100)
+    ] = ()
     prefetch: Annotated[PrefetchStatus | None, Field(description="What was decided about spec.prefetch.")] = None
     conditions: Annotated[
         Sequence[Condition],
         Field(
-            description="Cached: a node has the current version. Prefetched: all chosen nodes have it.",
+            description="Cached: a node has status.version. Prefetched: all chosen nodes have it.",
             max_length=16,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
@@ -268,8 +278,8 @@ class DatasetStatus(KubeModel):
 
 _COLUMNS = (
     Column("Version", "string", ".status.version", "The content digest of what the source was last seen to have."),
-    Column("Files", "integer", ".status.files", "Files of that version."),
-    Column("Size", "string", ".status.size", "Bytes of their contents."),
+    Column("Files", "integer", ".status.files", "How many files that version has."),
+    Column("Size", "string", ".status.size", "Bytes of the contents of its files."),
     Column("Nodes", "integer", ".status.nodeCount", "On how many nodes it is."),
     Column("Phase", "string", ".status.phase", "Pending, Caching, Ready, Failed or Deleting."),
     AGE,

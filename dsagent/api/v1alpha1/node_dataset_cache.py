@@ -48,7 +48,7 @@ class NodeVersion(KubeModel):
     ]
     files: Annotated[Count, Field(description="Its files; 0 while that is not known.")] = 0
     bytes: Annotated[Count, Field(description="Bytes of its files' contents; 0 while that is not known.")] = 0
-    bytes_present: Annotated[Count, Field(description="How many of these are here.")] = 0
+    bytes_present: Annotated[Count, Field(description="How many of its bytes are here.")] = 0
     allocated: Annotated[
         Amount | None, Field(description="What it takes on disk, or will take: whole blocks, and inodes.")
     ] = None
@@ -68,7 +68,7 @@ class NodeDatasetCacheStatus(KubeModel):
     """What the node's cache holds and how fast it is."""
 
     capacity: Annotated[Amount, Field(description="What all versions together may take.")]
-    free: Annotated[Amount, Field(description="What of it is neither taken nor reserved.")]
+    free: Annotated[Amount, Field(description="What of the capacity is neither taken nor reserved.")]
     reserved: Annotated[Amount, Field(description="What is promised to versions on their way.")]
     rates: Annotated[Rates | None, Field(description="How fast the node was lately, in bytes a second.")] = None
     shown_capacity: Annotated[str | None, Field(description="The capacity for people.")] = None
