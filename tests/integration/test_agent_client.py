@@ -19,7 +19,7 @@ import dsagent
 from dsagent.adapters.agent_address import is_held
 from tests.support.agents import AgentProcess, agent
 from tests.support.certificates import make_certificates
-from tests.support.command import DSCTL, HANG_SECONDS, Dsctl
+from tests.support.command import DSCTL, HANG_SECONDS, Dsctl, Process
 from tests.support.killing import until
 from tests.support.trees import assert_published, look, make_files
 
@@ -69,7 +69,7 @@ def staged(root: Path) -> bool:
     return any(root.glob("staging/*/data/*/*"))
 
 
-def finish(process: "subprocess.Popen[bytes]") -> tuple[int, bytes, str]:
+def finish(process: Process) -> tuple[int, bytes, str]:
     out, err = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, out, err.decode()
 

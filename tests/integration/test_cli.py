@@ -4,7 +4,6 @@ import base64
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from dsagent.entrypoints.dsctl.app import GROUPS, MODULES, make_command
 from dsagent.entrypoints.dsctl.arguments import hoist
 from dsagent.entrypoints.dsctl.parser import Command, make_reader, parse
 from tests.support.agents import agent
-from tests.support.command import DSCTL, HANG_SECONDS, Done, Dsctl
+from tests.support.command import Done, Dsctl, run_forked
 
 TASK = "0f3c-task"
 CACHED = {"dataset", "version", "files", "bytes", "last_used", "leases", "path"}
@@ -134,8 +133,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def _run(*line: str | Path) -> Done:
     """Runs dsctl with nothing but these words, and a root that they must change."""
     environment = Dsctl(Path("/nonexistent")).variables() | {"DSAGENT_ROOT": "/proc/not this root", "NO_COLOR": "1"}
-    done = subprocess.run([*DSCTL, *line], check=False, capture_output=True, env=environment, timeout=HANG_SECONDS)
-    return Done(list(map(str, line)), done.returncode, done.stdout, done.stderr.decode())
+    return run_forked([*map(str, line)], environment)
 
 
 def test_every_verb_is_called() -> None:

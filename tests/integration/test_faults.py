@@ -2,9 +2,11 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,27 +20,38 @@ FILES = 600  # more than the number below which no workers are started
 FULL = {errno.EIO: 1, errno.ENOSPC: 4, errno.EDQUOT: 4}
 
 
-@pytest.fixture
-def shim(scratch: Path) -> Path:
-    return build(scratch)
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture
 def source(scratch: Path) -> Path:
-    trees.make_files(scratch / "tree", FILES, directories=6)
-    return scratch / "tree"
+    return _make_tree(scratch)
+
+
+def _make_tree(folder: Path) -> Path:
+    trees.make_files(folder / "tree", FILES, directories=6)
+    return folder / "tree"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of what `source` has."""
+    folder = tmp_path_factory.mktemp("packed")
+    Dsctl(folder / "root").ok("pack", _make_tree(folder), folder / "store", "--files-per-bundle", "200")
+    return folder / "store"
 
 
 @pytest.fixture
-def store(scratch: Path, source: Path) -> Path:
-    Dsctl(scratch / "packing").ok("pack", source, scratch / "store", "--files-per-bundle", "200")
-    return scratch / "store"
+def store(scratch: Path, packed: Path) -> Path:
+    return Path(shutil.copytree(packed, scratch / "store"))
 
 
 def _assert_recovers(dsctl: Dsctl, where: Path, source: Path) -> None:
     """Nothing was published; the same command succeeds when the fault is gone."""
     dsctl.assert_nothing_published()
-    cached = dsctl.ok("cache", where)
+    cached = replace(dsctl, environment={"DSAGENT_WORKERS": "1", **dsctl.environment}).ok("cache", where)
     trees.assert_published(Path(cached["path"]), trees.look(source))
     assert list((dsctl.root / "staging").iterdir()) == []
 

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import os
 import random
+import shutil
 import signal
 import struct
 from collections.abc import Callable, Sequence
@@ -222,13 +223,20 @@ CHANGES: dict[str, Callable[[dict[str, object]], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two bundles."""
+    folder = tmp_path_factory.mktemp("sound")
+    trees.make_files(folder / "tree", 60, directories=2)
+    (folder / "tree" / "large").write_bytes(random.Random(1).randbytes(9 << 20))
+    Dsctl(folder / "packing").ok("pack", folder / "tree", folder / "store", "--files-per-bundle", "50")
+    return folder / "store"
+
+
 @pytest.fixture
-def packed(scratch: Path) -> Path:
-    """A sound store of two bundles."""
-    trees.make_files(scratch / "tree", 60, directories=2)
-    (scratch / "tree" / "large").write_bytes(random.Random(1).randbytes(9 << 20))
-    Dsctl(scratch / "packing").ok("pack", scratch / "tree", scratch / "store", "--files-per-bundle", "50")
-    return scratch / "store"
+def packed(scratch: Path, sound: Path) -> Path:
+    """The same, to be broken."""
+    return Path(shutil.copytree(sound, scratch / "store"))
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())

@@ -70,6 +70,7 @@ static int matches(int fd, const char *name) {
 }
 
 static int fails(const char *call, int fd, const char *name) {
+    if (!calls) begin(); /* a fork is told what fails after its start */
     if (!calls || strcmp(call, fault_call) != 0) return 0;
     int before = errno, hit = matches(fd, name);
     errno = before;

@@ -32,7 +32,7 @@ def _pytest(directory: Path, text: str, ci: str) -> subprocess.CompletedProcess[
         "-p",
         "tests.conftest",
     ]
-    environment = {**os.environ, "CI": ci, "PYTEST_ADDOPTS": ""}
+    environment = {**os.environ, "CI": ci, "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*run, str(directory)], check=False, capture_output=True, text=True, cwd=REPOSITORY, env=environment
     )

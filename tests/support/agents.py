@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import prefork
-from tests.support.command import HANG_SECONDS, REPOSITORY
+from tests.support.command import HANG_SECONDS, REPOSITORY, Process
 
 SERVE = [sys.executable, "-P", "-m", "dsagent.entrypoints.serve"]
-Process = subprocess.Popen[bytes] | prefork.Forked
 
 
 @dataclass
@@ -71,7 +70,7 @@ class AgentProcess:
         variables = {**kept, "PYTHONPATH": str(REPOSITORY), **self.environment}
         with self.log.open("ab") as log:
             if prefork.possible(self.environment, self.prefix):
-                self.process = prefork.Forked("dsagent", self.arguments(), variables, [log.fileno()] * 2)
+                self.process = prefork.Forked("dsagent", self.arguments(), variables, [log.fileno()] * 2, self.prefix)
             else:
                 self.process = subprocess.Popen(
                     [*self.prefix, *SERVE, *self.arguments()],

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import prefork
+from tests.support.processes import MARK
 
 REPOSITORY = Path(__file__).parents[2]
 DSCTL = [sys.executable, "-P", "-m", "dsagent.entrypoints.dsctl"]
+Process = subprocess.Popen[bytes] | prefork.Forked
 HANG_SECONDS = 120  # no test waits for this long; it only ends one that would wait for ever
 
 
@@ -40,6 +42,12 @@ class Done:
         return f"{' '.join(self.arguments)} -> {self.code}\n{self.out.decode(errors='replace')}\n{self.err}"
 
 
+def run_forked(words: Sequence[str], variables: Mapping[str, str], prefix: Sequence[str] = ()) -> Done:
+    """dsctl with these words alone, in exactly this environment, run to its end."""
+    code, out, err = prefork.run("dsctl", words, variables, prefix, HANG_SECONDS)
+    return Done(words, code, out, err.decode(errors="replace"))
+
+
 @dataclass(frozen=True)
 class Dsctl:
     """dsctl on one root. `prefix` is a command to run it under, such as setpriv."""
@@ -50,15 +58,24 @@ class Dsctl:
 
     def command(self, *arguments: str | Path) -> list[str]:
         """The whole command line."""
-        return [*self.prefix, *DSCTL, "--root", str(self.root), *map(str, arguments)]
+        return [*self.prefix, *DSCTL, *self._words(*arguments)]
+
+    def _words(self, *arguments: str | Path) -> list[str]:
+        return ["--root", str(self.root), *map(str, arguments)]
 
     def variables(self) -> dict[str, str]:
         """The environment it runs in."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DSAGENT_")}
         return {**kept, "PYTHONPATH": str(REPOSITORY), **self.environment}
 
-    def start(self, *arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
-        """Starts it in a process group of its own, with both outputs piped."""
+    def start(self, *arguments: str | Path) -> Process:
+        """Starts it in a process group of its own, with both outputs piped.
+
+        It may lack a mark of its own, for whoever started it knows its pid; what it starts has the mark.
+        """
+        own = {name: value for name, value in self.environment.items() if name != MARK}
+        if prefork.possible(own, self.prefix):
+            return prefork.Forked("dsctl", self._words(*arguments), self.variables(), prefix=self.prefix)
         return subprocess.Popen(
             self.command(*arguments),
             env=self.variables(),
@@ -66,15 +83,12 @@ class Dsctl:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            **options,
         )
 
     def run(self, *arguments: str | Path) -> Done:
         """Runs it to its end, whatever that is."""
         if prefork.possible(self.environment, self.prefix):
-            words = ["--root", str(self.root), *map(str, arguments)]
-            code, out, err = prefork.run("dsctl", words, self.variables(), HANG_SECONDS)
-            return Done(list(map(str, arguments)), code, out, err.decode(errors="replace"))
+            return run_forked(self._words(*arguments), self.variables(), self.prefix)
         done = subprocess.run(
             self.command(*arguments),
             check=False,

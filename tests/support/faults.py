@@ -33,7 +33,7 @@ class Faulty:
     """dsctl with a fault."""
 
     def __init__(self, dsctl: Dsctl, library: Path, fault: Fault) -> None:
-        self._count = library.with_name(uuid.uuid4().hex)
+        self._count = dsctl.root.with_name(uuid.uuid4().hex)
         self._count.write_bytes(bytes(8))
         variables = {
             "LD_PRELOAD": str(library),

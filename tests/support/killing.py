@@ -9,13 +9,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.support import processes, trees
-from tests.support.command import Dsctl
-
-if TYPE_CHECKING:
-    import subprocess
+from tests.support.command import Dsctl, Process
 
 GROUP, PARENT, WORKER = "group", "parent", "worker"
 
@@ -78,7 +74,7 @@ def kill(dsctl: Dsctl, target: str, moment: Moment, *arguments: str | Path) -> D
 class _Steps:
     """Reads the steps that a command says on standard error."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: Process) -> None:
         self.seen: list[str] = []
         self.text = ""
         self._process = process
@@ -114,7 +110,7 @@ class _Steps:
             self._news.notify_all()
 
 
-def _wait_for_file(dsctl: Dsctl, process: "subprocess.Popen[bytes]", file: bytes) -> bool:
+def _wait_for_file(dsctl: Dsctl, process: Process, file: bytes) -> bool:
     """Whether it still runs when `file` is staged."""
     while process.poll() is None:
         if not file or any(dsctl.root.glob(f"staging/*/data/{os.fsdecode(file)}")):
@@ -123,7 +119,7 @@ def _wait_for_file(dsctl: Dsctl, process: "subprocess.Popen[bytes]", file: bytes
     return False
 
 
-def _kill(process: "subprocess.Popen[bytes]", target: str) -> bool:
+def _kill(process: Process, target: str) -> bool:
     pids = processes.children(process.pid) if target == WORKER else [process.pid]
     if process.poll() is not None or not pids:
         return False

@@ -1,8 +1,10 @@
 """Mount namespaces in which commands see a filesystem that the test's own process does not."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+_TARGET = "--target="
 
 
 @contextmanager
@@ -16,6 +18,14 @@ def mounts(script: str, *arguments: str) -> Iterator[list[str]]:
         try:
             assert keeper.stdout is not None
             assert keeper.stdout.readline() == b"ready\n"
-            yield ["nsenter", f"--target={keeper.pid}", "--mount"]
+            yield ["nsenter", f"{_TARGET}{keeper.pid}", "--mount"]
         finally:
             keeper.kill()
+
+
+def keeper_of(command: Sequence[str]) -> int | None:
+    """The process whose mount namespace a command of `mounts` enters; None for any other command."""
+    match list(command):
+        case ["nsenter", target, "--mount"]:
+            return int(target.removeprefix(_TARGET))
+    return None

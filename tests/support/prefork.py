@@ -7,6 +7,7 @@ would take.
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -23,28 +24,54 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO
+
+from tests.support.namespaces import keeper_of
 
 PROGRAMS = {"dsctl": "dsagent.entrypoints.dsctl", "dsagent": "dsagent.entrypoints.serve"}
 # What the kernel, the loader or the interpreter reads when a program starts, or others read of it later.
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "TEST_MARK")
+_PRELOAD = "LD_PRELOAD"  # the process that forks is started with it
+_NEW_NAMESPACE = 0x00020000  # CLONE_NEWNS
 _MOST_BYTES = 1 << 20
 
 
 def possible(environment: Mapping[str, str], prefix: Sequence[str]) -> bool:
     """Whether a fork can stand for a program that is started with these variables of its own, under this command."""
-    return not prefix and not any(name.startswith(_AT_START) for name in environment)
+    at_start = [name for name in environment if name.startswith(_AT_START) and name != _PRELOAD]
+    return not at_start and (not prefix or keeper_of(prefix) is not None)
 
 
 class Forked:
-    """A running program; what subprocess.Popen offers of it, as far as tests ask."""
+    """A running program; what subprocess.Popen offers of it, as far as tests ask.
 
-    def __init__(self, program: str, arguments: Sequence[str], environment: Mapping[str, str], outputs: Sequence[int]):
+    With `outputs` it writes to these descriptors, else to the pipes `stdout` and `stderr`.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        outputs: Sequence[int] = (),
+        prefix: Sequence[str] = (),
+    ):
         self.returncode: int | None = None
-        self._news, theirs = socket.socketpair()
-        request = json.dumps([program, list(arguments), dict(environment), os.getcwd()]).encode()
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
+        ends: list[int] = []
+        if not outputs:
+            (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+            self.stdout, self.stderr, ends = os.fdopen(out, "rb"), os.fdopen(err, "rb"), [out_end, err_end]
+        self._news, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = [program, list(arguments), dict(environment), os.getcwd(), keeper_of(prefix)]
+        request = json.dumps(words).encode()
         assert len(request) < _MOST_BYTES
         with theirs, _starting:
-            socket.send_fds(_parent(os.getpid()), [request], [theirs.fileno(), *outputs])
+            parent = _parent(os.getpid(), environment.get(_PRELOAD, ""))
+            socket.send_fds(parent, [request], [theirs.fileno(), *(outputs or ends)])
+        for end in ends:
+            os.close(end)
         self.pid = int(self._news.recv(16))
 
     def poll(self) -> int | None:
@@ -62,6 +89,22 @@ class Forked:
             self._news.close()
         return self.returncode
 
+    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """What it prints until its end."""
+        assert self.stdout is not None
+        assert self.stderr is not None
+        printed: dict[IO[bytes], bytes] = {}
+        pipes = (self.stdout, self.stderr)
+        readers = [threading.Thread(target=_read, args=(pipe, printed), daemon=True) for pipe in pipes]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(timeout)
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        self.wait(timeout)
+        return printed[self.stdout], printed[self.stderr]
+
     def send_signal(self, number: int) -> None:
         """Sends it a signal, unless it has ended."""
         if self.poll() is None:
@@ -77,42 +120,34 @@ class Forked:
 
 
 def run(
-    program: str, arguments: Sequence[str], environment: Mapping[str, str], timeout: float
+    program: str, arguments: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str], timeout: float
 ) -> tuple[int, bytes, bytes]:
     """Runs a program to its end: its exit code and what it printed."""
-    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    process = Forked(program, arguments, environment, [out_end, err_end])
-    os.close(out_end)
-    os.close(err_end)
-    printed: dict[int, bytes] = {}
-    readers = [threading.Thread(target=_read, args=(end, printed)) for end in (out, err)]
-    for reader in readers:
-        reader.start()
+    process = Forked(program, arguments, environment, prefix=prefix)
     try:
-        code = process.wait(timeout)
+        out, err = process.communicate(timeout)
     finally:
         process.kill()
-        for reader in readers:
-            reader.join()
-    return code, printed[out], printed[err]
+    return process.wait(timeout), out, err
 
 
-def _read(end: int, printed: dict[int, bytes]) -> None:
-    with open(end, "rb") as file:
-        printed[end] = file.read()
+def _read(pipe: IO[bytes], printed: dict[IO[bytes], bytes]) -> None:
+    with pipe:
+        printed[pipe] = pipe.read()
 
 
 _starting = threading.Lock()
 
 
 @cache
-def _parent(_pid: int) -> socket.socket:
+def _parent(_pid: int, preload: str) -> socket.socket:
     """The control socket of the process that forks, started by the process that asks; it ends with it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    variables = {_PRELOAD: preload} if preload else {}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tests.support.prefork", str(theirs.fileno())],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -138,10 +173,13 @@ def _serve(control: socket.socket) -> Callable[[], int]:
                     os._exit(0)
                 asker, *outputs = descriptors
                 if (pid := os.fork()) == 0:
+                    os.setsid()
+                    os.write(asker, b"%d" % os.getpid())  # who has it can end the whole group
                     _forget(waiting, control, asker)
-                    program, arguments, environment, folder = json.loads(request)
+                    program, arguments, environment, folder, keeper = json.loads(request)
+                    if keeper is not None:
+                        _enter(keeper)
                     return _become(program, arguments, environment, folder, outputs)
-                os.write(asker, b"%d" % pid)
                 waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, asker))
                 for output in outputs:
                     os.close(output)
@@ -166,11 +204,18 @@ def _forget(waiting: selectors.BaseSelector, control: socket.socket, asker: int)
     os.close(asker)
 
 
+def _enter(keeper: int) -> None:
+    """In a fork: goes into the mount namespace of a process."""
+    namespace = os.open(f"/proc/{keeper}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, _NEW_NAMESPACE):
+        raise OSError(ctypes.get_errno(), f"cannot enter the mount namespace of process {keeper}")
+    os.close(namespace)
+
+
 def _become(
     program: str, arguments: list[str], environment: dict[str, str], folder: str, outputs: list[int]
 ) -> Callable[[], int]:
     """In a fork: takes over arguments, environment, folder and outputs."""
-    os.setsid()
     for number, output in enumerate(outputs, 1):
         os.dup2(output, number)
         os.close(output)
@@ -194,5 +239,6 @@ def _import_all() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests are a shell's background job
     _import_all()
     sys.exit(_serve(socket.socket(fileno=int(sys.argv[1])))())
