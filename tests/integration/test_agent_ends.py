@@ -3,7 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
 from tests.support.devices import ext4
 from tests.support.nodes import node_at
+from tests.support.waiting import until
 
 ROUNDS = 60
 
@@ -39,13 +39,6 @@ def ready(served: AgentProcess, task: str) -> None:
     while (info := served.ask("GET", f"/v1/tasks/{task}?wait=1").json)["state"] != "ready":
         assert info["state"] != "failed", info
         assert time.monotonic() < end, info
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.needs("root")

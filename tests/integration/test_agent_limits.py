@@ -17,6 +17,7 @@ from dsagent.entrypoints.serve import server
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
 from tests.support.tokens import ADMIN, ONE, write_tokens
+from tests.support.waiting import until
 
 MEBIBYTE = 1 << 20
 TASK = {"owner": {"name": "me"}, "datasets": [{"source": "/nowhere/imgs"}]}
@@ -155,10 +156,7 @@ def test_more_connections_than_open_files_do_not_end_the_agent(scratch: Path) ->
             for _ in range(150):
                 connection = stack.enter_context(socket.socket(socket.AF_UNIX))
                 connection.connect(str(running.socket))
-        end = time.monotonic() + HANG_SECONDS
-        while not running.is_ready():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(running.is_ready)
         assert running.ask("GET", "/v1/tasks").json == []
         for line in running.log.read_text().splitlines():
             assert json.loads(line)["message"], "libraries' lines have the same form"
@@ -175,10 +173,7 @@ def test_more_connections_than_the_agent_serves_are_told_to_come_again(
                 connection = stack.enter_context(socket.socket(socket.AF_UNIX))
                 connection.connect(str(path))
             assert status(raw(path, request)) == 503
-        end = time.monotonic() + HANG_SECONDS
-        while status(raw(path, request)) == 503:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: status(raw(path, request)) != 503)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.support import trees
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
 from tests.support.processes import children
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.needs("root")  # by peer credentials root is an administrator
 
@@ -49,13 +49,6 @@ def event(answer: Any, kind: str) -> tuple[int, Any]:
             name, _, value = line.rstrip("\n").partition(": ")
             found[name] = value
     raise AssertionError(f"the stream ended without {kind}")
-
-
-def wait_for(condition: Any, what: str) -> None:
-    end = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def test_what_happened_since_an_event_is_told_again(scratch: Path) -> None:
@@ -100,7 +93,7 @@ def test_work_that_nobody_waits_for_any_more_ends(scratch: Path) -> None:
             assert answer.status == 200
             assert event(answer, "progress")[1]["files_total"] == 800
             assert children(pid)
-        wait_for(lambda: not children(pid), "the workers go on")
+        until(lambda: not children(pid), said=lambda: "the workers go on")
         assert running.ask("GET", "/v1/tasks").status == 200
         assert "Traceback" not in running.log.read_text()
 
@@ -116,4 +109,4 @@ def test_only_so_many_read_at_once(scratch: Path) -> None:
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert running.ask("GET", "/v1/datasets").status == 200, "short requests are answered meanwhile"
         running.ask("PATCH", "/v1/limits", {"bandwidth": 0})
-        wait_for(lambda: running.ask("POST", "/v1/diff", asked).status == 200, "nobody else may begin")
+        until(lambda: running.ask("POST", "/v1/diff", asked).status == 200, said=lambda: "nobody else may begin")

@@ -13,6 +13,7 @@ from tests.support import trees
 from tests.support.agents import AgentProcess, agent
 from tests.support.command import HANG_SECONDS
 from tests.support.devices import ext4
+from tests.support.waiting import until
 
 SMALL, LARGE = 300, 4000
 
@@ -50,13 +51,6 @@ def wait(running: AgentProcess, task: str, *states: str) -> Any:
         assert time.monotonic() < end, info
         running.ask("GET", f"/v1/tasks/{task}?wait=1")
     return info
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def metric(running: AgentProcess, name: str) -> float:

@@ -1,7 +1,6 @@
 """What an agent tells those who watch it: metrics, log, OpenAPI document."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import trees
 from tests.support.agents import AgentProcess, agent
-from tests.support.command import HANG_SECONDS, REPOSITORY
+from tests.support.command import REPOSITORY
 from tests.support.tokens import ADMIN, ONE, OTHER, TWO, write_tokens
+from tests.support.waiting import until
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -34,11 +34,9 @@ def of(found: Samples, name: str, **labels: str) -> float:
 
 def lines(running: AgentProcess, text: str) -> list[str]:
     """The lines of the log with a text, as soon as there is one."""
-    end = time.monotonic() + HANG_SECONDS
-    while not (found := [line for line in running.log.read_text().splitlines() if text in line]):
-        assert time.monotonic() < end, running.log.read_text()
-        time.sleep(0.01)
-    return found
+    return until(
+        lambda: [line for line in running.log.read_text().splitlines() if text in line], said=running.log.read_text
+    )
 
 
 def test_metrics_follow_what_the_agent_does(scratch: Path) -> None:

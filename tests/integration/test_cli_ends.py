@@ -243,7 +243,7 @@ class Endless:
         """Its exit code, its output, and the lines of its standard error; none of its processes may be left."""
         out, err = self.process.communicate(timeout=HANG_SECONDS)
         assert marked(self.mark) == {}
-        return self.process.returncode, out, err.decode().splitlines()
+        return self.process.wait(), out, err.decode().splitlines()
 
 
 def test_ctrl_c_stops_all_of_it_and_says_how_to_go_on(tmp_path: Path) -> None:

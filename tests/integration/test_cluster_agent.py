@@ -10,7 +10,8 @@ import pytest
 from dsagent.core.cluster import DATASETS, NAMESPACES, NODE_DATASET_CACHES, PODS, SECRETS
 from dsagent.core.errors import InUse
 from dsagent.service.evict import evict
-from tests.support.cluster_agents import NAMESPACE, NODE, ClusterAgent, cluster_agent, until
+from tests.support.cluster_agents import NAMESPACE, NODE, ClusterAgent, cluster_agent
+from tests.support.waiting import until
 
 
 @pytest.fixture

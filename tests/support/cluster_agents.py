@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from dsagent.entrypoints.serve.state import State
 from dsagent.service.settings import Settings
 from dsagent.wiring import local_agent
 from tests.fakes.cluster import MemoryCluster
-from tests.support.command import HANG_SECONDS
 
 NODE = "n1"
 NAMESPACE = "research"
@@ -142,14 +140,6 @@ class ClusterAgent:
         except NoSuchObject:
             return {}
         return found
-
-
-def until(true: Callable[[], object]) -> None:
-    """Waits for a condition."""
-    end = time.monotonic() + HANG_SECONDS
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextmanager

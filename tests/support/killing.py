@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,11 +130,3 @@ def _kill(process: Process, target: str) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Waits for a condition that is certain to come; the limit only ends a test that would hang."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
