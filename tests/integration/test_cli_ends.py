@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +239,14 @@ class Endless:
                 return
         raise AssertionError("it ended before it packed")
 
+    def kill(self) -> None:
+        """Whatever became of it: nothing of it runs any more."""
+        self.process.kill()
+        for pid in marked(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(HANG_SECONDS)
+
     def end(self) -> tuple[int, bytes, list[str]]:
         """Its exit code, its output, and the lines of its standard error; none of its processes may be left."""
         out, err = self.process.communicate(timeout=HANG_SECONDS)
@@ -246,8 +254,21 @@ class Endless:
         return self.process.wait(), out, err.decode().splitlines()
 
 
-def test_ctrl_c_stops_all_of_it_and_says_how_to_go_on(tmp_path: Path) -> None:
-    running = Endless(tmp_path)
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[Callable[..., Endless]]:
+    started: list[Endless] = []
+
+    def start(*options: str) -> Endless:
+        started.append(Endless(tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def test_ctrl_c_stops_all_of_it_and_says_how_to_go_on(endless: Callable[..., Endless]) -> None:
+    running = endless()
     running.wait_for_workers()
     os.killpg(running.process.pid, signal.SIGINT)
     code, out, err = running.end()
@@ -259,16 +280,15 @@ def test_ctrl_c_stops_all_of_it_and_says_how_to_go_on(tmp_path: Path) -> None:
     )
 
 
-def test_an_interrupt_of_the_parent_alone_stops_its_workers_too(tmp_path: Path) -> None:
-    running = Endless(tmp_path)
+def test_an_interrupt_of_the_parent_alone_stops_its_workers_too(endless: Callable[..., Endless]) -> None:
+    running = endless()
     running.wait_for_workers()
     running.process.send_signal(signal.SIGINT)
     assert running.end()[0] == 130
 
 
-def test_a_timeout_stops_all_of_it(tmp_path: Path) -> None:
-    running = Endless(tmp_path, "--timeout", "1.5")
-    code, out, err = running.end()
+def test_a_timeout_stops_all_of_it(endless: Callable[..., Endless]) -> None:
+    code, out, err = endless("--timeout", "1.5").end()
     assert (code, out, json.loads(err[-1])["exit_code"]) == (9, b"", 9)
 
 

@@ -15,6 +15,7 @@ from tests.support.processes import MARK
 REPOSITORY = Path(__file__).parents[2]
 DSCTL = [sys.executable, "-P", "-m", "dsagent.entrypoints.dsctl"]
 Process = subprocess.Popen[bytes] | prefork.Forked
+INTERRUPTIBLE = ["env", "--default-signal=INT"]  # what it runs hears Ctrl-C also where a shell's background job tests
 HANG_SECONDS = 120  # no test waits for this long; it only ends one that would wait for ever
 
 

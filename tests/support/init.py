@@ -7,12 +7,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from dsagent.entrypoints.init.zipapp import build
-from tests.support.command import HANG_SECONDS
+from tests.support.command import HANG_SECONDS, INTERRUPTIBLE
 
 UID = "0b5f7a9e-6a0c-4b0e-9f3a-1d2c3b4a5f60"
+
+
+_built = cache(build)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Pod:
         """The client, as one file."""
         path = self.folder / "dsagent-init.pyz"
         if not path.exists():
-            path.write_bytes(build())
+            path.write_bytes(_built())
         return path
 
     @property
@@ -95,7 +99,7 @@ class Pod:
         """Starts the client in its container."""
         out, err = self.folder / "out", self.folder / "err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            command = [*self.prefix, sys.executable, "-I", "-S", str(self.zipapp), *arguments]
+            command = [*INTERRUPTIBLE, *self.prefix, sys.executable, "-I", "-S", str(self.zipapp), *arguments]
             process = subprocess.Popen(
                 command,
                 env=self.variables(),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.agent_client.conftest import finish, slow_agent, staged
 from tests.support.agents import AgentProcess, agent
-from tests.support.command import DSCTL, HANG_SECONDS, Dsctl
+from tests.support.command import DSCTL, HANG_SECONDS, INTERRUPTIBLE, Dsctl
 from tests.support.waiting import until
 
 
