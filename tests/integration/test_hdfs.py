@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.support import trees
+from tests.support import remote, trees
 from tests.support.command import Dsctl
 from tests.unit.contract.places import FilesystemPlace
 
@@ -38,44 +38,13 @@ def tree(tmp_path: Path) -> Path:
 def test_a_store_on_hdfs_is_packed_cached_verified_updated_and_pruned(
     dsctl: Dsctl, tree: Path, place: FilesystemPlace
 ) -> None:
-    store = place.location.url
-    packed = dsctl.ok("pack", tree, store, "--name", "images")
-    cached = dsctl.ok("cache", store)
-    assert (cached["dataset"], cached["version"]) == ("images", packed["version"])
-    trees.assert_published(Path(cached["path"]), trees.look(tree))
-    assert dsctl.ok("verify", "images")["bad"] == []
-
-    (tree / "d001" / "new").write_bytes(b"new")
-    second = dsctl.ok("pack", tree, store, "--name", "images")
-    updated = dsctl.ok("cache", store)
-    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 3)
-    trees.assert_published(Path(updated["path"]), trees.look(tree))
-
-    dsctl.ok("store", "forget", store, "--keep-last", "1")
-    dsctl.ok("store", "prune", store)
-    assert dsctl.ok("store", "check", store)["bad"] == []
-    assert [row["version"] for row in dsctl.ok("ls", store)] == [second["version"]]
+    remote.assert_a_store_is_packed_cached_verified_updated_and_pruned(dsctl, tree, place.location.url)
 
 
 def test_unpacked_files_are_cached_and_updated_by_what_changed(
     dsctl: Dsctl, tree: Path, place: FilesystemPlace, tmp_path: Path
 ) -> None:
-    for path, seen in trees.look(tree).items():
-        if seen.kind == "f":
-            place.write(path, (tree / path.decode()).read_bytes())
-        else:
-            place.make_directory(path)
-    source = place.location.url
-    cached = dsctl.ok("cache", source, "--name", "images")
-    expected = trees.without_times(trees.look(tree))
-    trees.assert_same(trees.without_times(trees.look(Path(cached["path"]))), expected)
-    assert dsctl.ok("cache", source, "--name", "images")["outcome"] == "hit"
-    # The same content has the same version, wherever it lies.
-    assert dsctl.ok("pack", tree, tmp_path / "store")["version"] == cached["version"]
-
-    place.write(b"d001/changed", b"changed")
-    updated = dsctl.ok("cache", source, "--name", "images")
-    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 7)
+    remote.assert_unpacked_files_are_cached_and_updated_by_what_changed(dsctl, tree, place, tmp_path / "store")
 
 
 def test_a_folder_that_is_not_there_is_a_missing_source(dsctl: Dsctl, place: FilesystemPlace) -> None:

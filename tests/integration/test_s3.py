@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.support import trees
+from tests.support import remote, trees
 from tests.support.agents import agent
 from tests.support.command import HANG_SECONDS, Dsctl
 from tests.unit.contract.places import BucketPlace
@@ -41,66 +41,25 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def upload(place: BucketPlace, tree: Path) -> None:
-    for path, seen in trees.look(tree).items():
-        if seen.kind == "f":
-            place.write(path, (tree / path.decode()).read_bytes())
-        else:
-            place.make_directory(path)
-
-
 def test_a_store_on_s3_is_packed_cached_verified_updated_and_pruned(
     dsctl: Dsctl, tree: Path, bucket: BucketPlace
 ) -> None:
     (tree / "large").write_bytes(random.Random(1).randbytes(LARGE))
     store = f"s3://{bucket.bucket}/stores/images"
-    packed = dsctl.ok("pack", tree, store)
-    assert packed["files"] == 63
-    cached = dsctl.ok("cache", store)
-    assert (cached["dataset"], cached["outcome"]) == ("images", "fetched")
-    assert cached["version"] == packed["version"]
-    trees.assert_published(Path(cached["path"]), trees.look(tree))
-    assert dsctl.ok("verify", "images")["bad"] == []
-    assert dsctl.ok("cache", store)["outcome"] == "hit"
-
-    (tree / "d001" / "new").write_bytes(b"new")
-    second = dsctl.ok("pack", tree, store)
-    assert {row["version"] for row in dsctl.ok("ls", store)} == {packed["version"], second["version"]}
-    updated = dsctl.ok("cache", store)
-    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 3)
-    trees.assert_published(Path(updated["path"]), trees.look(tree))
-
-    dsctl.ok("store", "forget", store, "--keep-last", "1")
-    dsctl.ok("store", "prune", store)
-    assert dsctl.ok("store", "check", store)["bad"] == []
-    assert [row["version"] for row in dsctl.ok("ls", store)] == [second["version"]]
+    remote.assert_a_store_is_packed_cached_verified_updated_and_pruned(dsctl, tree, store)
 
 
 def test_unpacked_objects_are_cached_and_updated_by_what_changed(
     dsctl: Dsctl, tree: Path, bucket: BucketPlace, tmp_path: Path
 ) -> None:
-    upload(bucket, tree)
-    source = bucket.location.url
-    cached = dsctl.ok("cache", source, "--name", "images")
-    assert cached["outcome"] == "fetched"
-    expected = trees.without_times(trees.look(tree))
-    trees.assert_same(trees.without_times(trees.look(Path(cached["path"]))), expected)
-    assert dsctl.ok("verify", "images")["bad"] == []
-    assert dsctl.ok("cache", source, "--name", "images")["outcome"] == "hit"
-    # The same content has the same version, wherever it lies.
-    assert dsctl.ok("pack", tree, tmp_path / "store")["version"] == cached["version"]
-    assert dsctl.ok("diff", source, str(tree))["changed"] == []
-
-    bucket.write(b"d002/changed", b"changed")
-    updated = dsctl.ok("cache", source, "--name", "images")
-    assert (updated["outcome"], updated["fetched_bytes"]) == ("updated", 7)
-    assert (Path(updated["path"]) / "d002" / "changed").read_bytes() == b"changed"
+    remote.assert_unpacked_files_are_cached_and_updated_by_what_changed(dsctl, tree, bucket, tmp_path / "store")
+    assert dsctl.ok("diff", bucket.location.url, "images")["changed"] == []
 
 
 def test_objects_are_packed_into_a_store_beside_them_while_they_are_cached(
     dsctl: Dsctl, tree: Path, bucket: BucketPlace
 ) -> None:
-    upload(bucket, tree)
+    remote.upload(bucket, tree)
     store = f"s3://{bucket.bucket}/packed"
     cached = dsctl.ok("cache", bucket.location.url, "--name", "images", "--pack-to", store)
     assert [row["version"] for row in dsctl.ok("ls", store)] == [cached["version"]]
@@ -112,7 +71,7 @@ def test_objects_are_packed_into_a_store_beside_them_while_they_are_cached(
 
 
 def test_options_on_the_command_line_are_enough(dsctl: Dsctl, tree: Path, bucket: BucketPlace) -> None:
-    upload(bucket, tree)
+    remote.upload(bucket, tree)
     unset = {name: "" for name in dsctl.environment if name.startswith("AWS_")}
     bare = Dsctl(dsctl.root, unset | {"AWS_EC2_METADATA_DISABLED": "true"})
     options = [f"--storage-option={name}={value}" for name, value in bucket.location.options]
@@ -175,7 +134,7 @@ def test_ctrl_c_ends_the_wait_for_a_store_that_never_answers(tmp_path: Path) -> 
 def test_through_an_agent_with_the_users_credentials_only(tree: Path, tmp_path: Path) -> None:
     server = servers.moto()
     bucket = BucketPlace(server)
-    upload(bucket, tree)
+    remote.upload(bucket, tree)
     mine, nobodys = Dsctl(tmp_path / "root", server), Dsctl(tmp_path / "root", {"AWS_EC2_METADATA_DISABLED": "true"})
     with agent(tmp_path / "root", environment={"AWS_EC2_METADATA_DISABLED": "true"}) as running:
         url = f"s3://{bucket.bucket}/some/prefix"
