@@ -8,7 +8,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 pytho
 	2>/dev/null && echo $(p))))
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-SOURCES := dsagent scheduler_plugin gpu_topology tests tools
+SOURCES := dsagent scheduler_plugin gpu_topology tests tools packaging
 READY := .venv/ready
 
 # Tests, mypy and benches start Python some thousand times: where a container's environment forbids compiled files, most
