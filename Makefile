@@ -40,8 +40,9 @@ format: $(READY) ## let ruff write what it can
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-test: $(READY) ## all tests, a file on each CPU at a time; ARGS are pytest's
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+# One more file at a time than there are CPUs, for many tests wait; the longest are first (tests/conftest.py).
+test: $(READY) ## all tests, some files at a time; ARGS are pytest's
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 demo: $(READY) ## the whole life of a dataset on files of this machine, with a table of what it took
 	$(BIN)/python tools/demo.py

@@ -10,10 +10,16 @@ from tests.needs import NEEDS, unmet
 
 _EXCUSED = "not to be had on this machine: "
 _skips: Counter[str] = Counter()
+# The files that take longest. They are begun first, so that none is left to one worker at the end.
+_LONGEST = ("test_kills", "test_wheel", "test_faults", "test_power", "test_agent_soak", "test_guides", "test_hdfs")
 
 # How long an example takes says nothing here.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _LONGEST.index(item.path.stem) if item.path.stem in _LONGEST else len(_LONGEST))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
