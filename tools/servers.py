@@ -134,13 +134,31 @@ def start_toxiproxy(upstream: str, latency_ms: int) -> Iterator[str]:
         ToolMissingError: the proxy could not be built.
         TimeoutError: it does not listen.
     """
-    api, listen = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    listen = f"127.0.0.1:{free_port()}"
+    with _toxic(upstream, listen, "latency", {"latency": latency_ms}):
+        yield listen
+
+
+@contextmanager
+def throttle(upstream: str, listen: str, rate: int) -> Iterator[None]:
+    """Listen at `listen` (host:port) before `upstream`; each connection brings at most `rate` kilobytes a second.
+
+    Raises:
+        ToolMissingError: the proxy could not be built.
+        TimeoutError: it does not listen.
+    """
+    with _toxic(upstream, listen, "bandwidth", {"rate": rate}):
+        yield
+
+
+@contextmanager
+def _toxic(upstream: str, listen: str, kind: str, attributes: Mapping[str, int]) -> Iterator[None]:
+    api = f"127.0.0.1:{free_port()}"
     host, port = api.split(":")
     with running([str(go_program("toxiproxy")), "-host", host, "-port", port], api):
         _post(api, "/proxies", {"name": "slow", "listen": listen, "upstream": upstream})
-        toxic = {"name": "slow", "type": "latency", "attributes": {"latency": latency_ms}}
-        _post(api, "/proxies/slow/toxics", toxic)
-        yield listen
+        _post(api, "/proxies/slow/toxics", {"name": "slow", "type": kind, "attributes": attributes})
+        yield
 
 
 @contextmanager

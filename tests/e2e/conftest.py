@@ -15,6 +15,7 @@ from tools.cluster.layout import Cluster, the_cluster
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the stories that take long as well")
+    parser.addoption("--picture", help="the SVG file for what test_overlap.py measures")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,15 +1,24 @@
 """The client of the Kubernetes API does with a real API server what it does with the one of the unit tests."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from dsagent.adapters.kubernetes.client import ApiCluster
 from dsagent.adapters.kubernetes.config import api_server
 from dsagent.core.cluster import Cluster
-from tests.support.clusters import ClusterContract
+from tests.support.clusters import NAMESPACE, ClusterContract
+from tools.cluster.kubectl import kubectl
 from tools.cluster.layout import Cluster as RealCluster
+from tools.cluster.layout import the_cluster
 
 
 class TestApiCluster(ClusterContract):
+    @pytest.fixture(scope="class", autouse=True)
+    def _leaves_nothing(self) -> Iterator[None]:
+        yield
+        kubectl(the_cluster(), "delete", "namespace", NAMESPACE, "--wait=false")
+
     @pytest.fixture
     def cluster(self, cluster: RealCluster) -> Cluster:
         return ApiCluster(api_server({}, str(cluster.kubeconfig)), "test")

@@ -18,7 +18,7 @@ from tools.cluster.rooms import wait_until
 
 _MB = 1_000_000
 # Longer than a token is remembered, than a watch may be silent, and than a node's own lease lasts.
-_AWAY_SECONDS = 75
+_AWAY_SECONDS = 65
 
 
 @pytest.fixture
