@@ -69,12 +69,13 @@ cluster: $(READY) ## start a real Kubernetes here, as root on Debian: NODES=2, N
 cluster-down: $(READY) ## remove all that make cluster made, also after a crash
 	$(BIN)/python -m tools.cluster down
 
-e2e: $(READY) ## start a cluster, run tests/e2e, stop it; e2e-full runs what takes longer as well
+e2e: $(READY) ## start a cluster of two nodes, run tests/e2e on it, stop it
 	$(BIN)/python -m tools.cluster up --nodes 2 && $(BIN)/python -m pytest tests/e2e $(ARGS); status=$$?; \
 	$(BIN)/python -m tools.cluster down && exit $$status
 
-e2e-full:
+e2e-full: $(READY) ## the same with the stories that take longer, and make cluster killed on its way
 	$(MAKE) e2e ARGS='--full $(ARGS)'
+	$(BIN)/python -m pytest tests/crash
 
 lock: $(READY) ## resolve requirements.lock anew, for Linux on every architecture
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \
