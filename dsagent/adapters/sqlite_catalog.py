@@ -5,7 +5,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,11 +72,20 @@ class SqliteCatalog:
     def versions(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
         """See Catalog.versions."""
         key = (dataset.namespace, dataset.name) if dataset else ()
-        where = "WHERE namespace = ? AND name = ?" if dataset else ""
-        rows = self._read(f"SELECT {_COLUMNS} FROM versions {where} ORDER BY published, id", key)  # noqa: S608 - constants
-        if rows is None:
+        found = self._found("WHERE namespace = ? AND name = ?" if dataset else "", key)
+        if found is None:
             return [version for version in self._on_disk() if dataset in (None, version.dataset)]
-        return [version for row in rows if (version := self._version(row)) is not None]
+        return found
+
+    def ids(self) -> set[str]:
+        """See Catalog.ids."""
+        rows = self._read("SELECT id FROM versions")
+        return {version.id for version in self._on_disk()} if rows is None else {row[0] for row in rows}
+
+    def unsynced(self) -> list[CachedVersion]:
+        """See Catalog.unsynced."""
+        found = self._found("WHERE NOT synced")
+        return [version for version in self._on_disk() if not version.synced] if found is None else found
 
     def reservations(self) -> list[Reservation]:
         """See Catalog.reservations."""
@@ -109,22 +118,27 @@ class SqliteCatalog:
         """See Catalog.lock. Locks and decisions do not nest."""
         with self._converted("lock"):
             connection = self._connection()
-            if connection is None:
-                with self.decide():
-                    yield
-                return
-            if not os.access(self._path, os.W_OK):
-                raise self._not_permitted("lock", "it cannot be written")
-            with self._turn():
-                _patiently(connection, "BEGIN IMMEDIATE")
-                try:
-                    yield
-                finally:
-                    connection.execute("ROLLBACK")
+            if connection is not None:
+                if not os.access(self._path, os.W_OK):
+                    raise self._not_permitted("lock", "it cannot be written")
+                with self._turn(), _transaction(connection, "BEGIN IMMEDIATE"):
+                    if not self._is_new(connection):
+                        yield
+                        return
+            with self.decide():
+                yield
 
     def _turn(self) -> threading.Lock:
         """The lock among this process's threads; a child has one of its own, as the parent's may be held for ever."""
         return self._turns.setdefault(os.getpid(), threading.Lock())
+
+    def _found(self, where: str, parameters: Sequence[str] = ()) -> list[CachedVersion] | None:
+        """Those of the versions whose folders are there, or None if there is no catalog yet."""
+        query = f"SELECT {_COLUMNS} FROM versions {where} ORDER BY published, id"  # noqa: S608 - constants
+        rows = self._read(query, parameters)
+        if rows is None:
+            return None
+        return [version for row in rows if (version := self._version(row)) is not None]
 
     def _settle(self, connection: sqlite3.Connection) -> None:
         """Makes a new catalog, from what the disk holds; drops rows whose folders are gone."""
@@ -144,16 +158,21 @@ class SqliteCatalog:
         with self._converted("read"):
             try:
                 connection = self._connection()
-                return None if connection is None else _patiently(connection, query, parameters)
+                return None if connection is None else self._rows(connection, query, parameters)
             except sqlite3.OperationalError:
                 if os.access(self._path.parent, os.W_OK):
                     raise
             # WAL needs files beside the catalog, which cannot be made here.
             with contextlib.closing(self._connect("ro&immutable=1")) as connection:
-                return None if self._is_new(connection) else _patiently(connection, query, parameters)
+                return self._rows(connection, query, parameters)
+
+    def _rows(self, connection: sqlite3.Connection, query: str, parameters: Sequence[str]) -> list[Row] | None:
+        # The file's lock is taken once for all of it; whoever holds it already reads inside.
+        with contextlib.nullcontext() if connection.in_transaction else _transaction(connection, "BEGIN"):
+            return None if self._is_new(connection) else _patiently(connection, query, parameters)
 
     def _connection(self) -> sqlite3.Connection | None:
-        """The thread's connection to the file that is there now, or None if there is no catalog yet."""
+        """The thread's connection to the file that is there now, which may be new; None if there is none."""
         try:
             found = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
@@ -163,11 +182,8 @@ class SqliteCatalog:
         identity = (os.getpid(), found.st_dev, found.st_ino)
         kept: _Kept | None = getattr(self._kept, "kept", None)
         if kept is not None and kept.identity == identity:
-            return None if self._is_new(kept.connection) else kept.connection
+            return kept.connection
         connection = self._connect("rw")
-        if self._is_new(connection):
-            connection.close()
-            return None
         if kept is not None and kept.identity[0] != identity[0]:
             _of_the_parent.append(kept.connection)  # closing it here would take the parent's locks off
         self._kept.kept = _Kept(identity, connection)
@@ -282,6 +298,10 @@ class _Decision:
             ),
         )
 
+    def mark_synced(self, version_ids: Iterable[str]) -> None:
+        ids = [(version_id,) for version_id in version_ids]
+        self._connection.executemany("UPDATE versions SET synced = 1 WHERE id = ?", ids)
+
     def remove(self, version_id: str) -> None:
         self._connection.execute("DELETE FROM versions WHERE id = ?", (version_id,))
 
@@ -305,6 +325,17 @@ def _set_journal(connection: sqlite3.Connection) -> None:
 
 def _journal_mode() -> str:
     return "wal" if sqlite3.sqlite_version_info >= _WAL_SINCE else "delete"
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """One that writes nothing."""
+    _patiently(connection, begin)
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # some errors have ended it
+            connection.execute("ROLLBACK")
 
 
 def _patiently(connection: sqlite3.Connection, statement: str, parameters: Sequence[str] = ()) -> list[Row]:

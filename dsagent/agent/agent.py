@@ -27,7 +27,7 @@ from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
 from dsagent.service.node import Meter, Node, log
 from dsagent.service.origins import CacheRequest, Origin, PackedOrigin, resolve
-from dsagent.service.recovery import recover
+from dsagent.service.recovery import recover, recover_calmly
 from dsagent.service.results import CacheResult
 from dsagent.service.space import check_directories, drop_dead
 
@@ -36,6 +36,7 @@ FRESH_SECONDS = 5.0
 RESOLVERS = 8
 UPKEEP_SECONDS = 60.0
 EXPIRY_SECONDS = 2.0
+PAUSE_SECONDS = 0.01
 NAMED_TASKS = 8  # in the lines of the log about an errand
 OWNER = "agent"
 
@@ -436,7 +437,8 @@ class Agent:
                 log.warning("task %s cannot be ended: %s", task.spec.id, error)
 
     def _tidy(self) -> None:
-        recover(self.node)
+        # Whoever asks meanwhile would wait for the interpreter at each system call.
+        recover_calmly(self.node, pause=lambda: time.sleep(PAUSE_SECONDS))
         if self.node.catalog.reservations():  # a decision looks at every version, and lets nobody lease meanwhile
             with self.node.catalog.decide() as decision:
                 drop_dead(self.node, decision)

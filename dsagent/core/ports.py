@@ -1,6 +1,6 @@
 """What the rules need from the world. Adapters implement these; tests/fakes has in-memory implementations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import BinaryIO, NamedTuple, Protocol
@@ -140,6 +140,9 @@ class Decision(Protocol):
     def add(self, version: CachedVersion) -> None:
         """Adds a version or replaces the one with its id."""
 
+    def mark_synced(self, version_ids: Iterable[str]) -> None:
+        """Versions are on the device; those that are gone meanwhile are left out."""
+
     def remove(self, version_id: str) -> None:
         """Forgets a version; nothing happens if there is none."""
 
@@ -159,6 +162,12 @@ class Catalog(Protocol):
 
     def versions(self, dataset: DatasetKey | None = None) -> list[CachedVersion]:
         """All versions, or all of one dataset, oldest published first."""
+
+    def ids(self) -> set[str]:
+        """The ids of all versions."""
+
+    def unsynced(self) -> list[CachedVersion]:
+        """The versions that are not known to be on the device, oldest published first."""
 
     def reservations(self) -> list[Reservation]:
         """All promises."""

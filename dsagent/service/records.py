@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dsagent.core.space import Space
 from dsagent.service.node import Node, held, log, new_id
 
 CATALOG = "catalog.sqlite"
+AT_ONCE = 20  # folders, in about half a millisecond
 
 _MAGIC = "dsagent-cached"
 _RECORD = "manifest/record.json"
@@ -111,16 +112,19 @@ def recorded(versions: Path) -> list[CachedVersion]:
     return sorted(found, key=lambda version: (version.published, version.id))
 
 
-def refresh(node: Node) -> list[CachedVersion]:
-    """All versions, after the catalog was made equal to what lies on the disk if the names differ; a writing verb
-    begins with it.
+def refresh(node: Node, pause: Callable[[], None]) -> None:
+    """Makes the catalog equal to what lies on the disk if the names differ; a writing verb begins with it. `pause` is
+    called after every few folders.
     """
-    versions = node.catalog.versions()
-    if {os.path.basename(folder) for folder in folders(node.versions)} == {version.id for version in versions}:
-        return versions
-    with node.catalog.decide() as decision:
-        reconcile(node, decision)
-    return node.catalog.versions()
+    on_disk = set()
+    for number, folder in enumerate(folders(node.versions), 1):
+        on_disk.add(os.path.basename(folder))
+        if number % AT_ONCE == 0:
+            pause()
+    # What came or went meanwhile makes a difference, too; a decision sees all as it is.
+    if on_disk != node.catalog.ids():
+        with node.catalog.decide() as decision:
+            reconcile(node, decision)
 
 
 def reconcile(node: Node, decision: Decision) -> None:

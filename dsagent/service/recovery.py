@@ -1,6 +1,8 @@
 """What every verb does first: brings the root into order after whatever happened since the last one."""
 
+import contextlib
 import os
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import sleep
 
@@ -15,19 +17,23 @@ from dsagent.service.removal import empty_trash, remove, set_aside
 
 # By then the kernel has written most of it back, and syncfs takes little time.
 SYNC_AFTER = timedelta(seconds=40)
-# Nobody can lease anything while a decision lasts.
-SYNCED_AT_ONCE = 100
 
 
 def recover(node: Node) -> None:
     """Makes catalog and disk agree, re-reads what may not have survived a crash, and syncs what was published a while
     ago. A root that cannot be written is left as it is: `Node` shows only what can be trusted.
     """
+    recover_calmly(node, pause=_at_once)
+
+
+def recover_calmly(node: Node, pause: Callable[[], None]) -> None:
+    """`recover`, for who does it again and again beside other work: `pause` is called between short stretches."""
     if not os.access(node.versions, os.W_OK):
         return
     node.prepare()
-    unsynced = [version for version in records.refresh(node) if not version.synced]
-    mount = node.mount_token(str(node.root))
+    records.refresh(node, pause)
+    unsynced = node.catalog.unsynced()
+    mount = node.mount_token(str(node.root)) if unsynced else ""
     for version in unsynced:
         if version.mount != mount:
             _read_again(node, version)
@@ -37,6 +43,10 @@ def recover(node: Node) -> None:
         if not (node.staging / folder / "data").exists():
             set_aside(node, folder)  # it was killed after its data were published, or has not begun
     empty_trash(node, wait=False)
+
+
+def _at_once() -> None:
+    pass
 
 
 def _read_again(node: Node, version: CachedVersion) -> None:
@@ -61,15 +71,15 @@ def _read_again(node: Node, version: CachedVersion) -> None:
             remove(node, decision, [version])
 
 
-def _sync(node: Node, versions: list[CachedVersion]) -> None:
+def _sync(node: Node, versions: Sequence[CachedVersion]) -> None:
     try:
         node.sync(str(node.root))
-        for first in range(0, len(versions), SYNCED_AT_ONCE):
-            with node.catalog.decide() as decision:
-                here = {version.id for version in node.catalog.versions()}
-                for version in versions[first : first + SYNCED_AT_ONCE]:
-                    if version.id in here:
-                        records.write_synced(node.folder(version))
-                        decision.add(version._replace(synced=True))
+        here = []
+        for version in versions:
+            with contextlib.suppress(FileNotFoundError):  # it was evicted meanwhile
+                records.write_synced(node.folder(version))
+                here.append(version.id)
+        with node.catalog.decide() as decision:
+            decision.mark_synced(here)
     except OSError as error:
         raise local_error("sync", str(node.root), error) from error

@@ -1,7 +1,7 @@
 """The node in memory: its catalog, disk and clock."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -48,6 +48,12 @@ class MemoryCatalog:
         found = [version for version in self._state.versions.values() if dataset in (None, version.dataset)]
         return sorted(found, key=lambda version: (version.published, version.id))
 
+    def ids(self) -> set[str]:
+        return set(self._state.versions)
+
+    def unsynced(self) -> list[CachedVersion]:
+        return [version for version in self.versions() if not version.synced]
+
     def reservations(self) -> list[Reservation]:
         return [self._state.reservations[flight] for flight in sorted(self._state.reservations)]
 
@@ -77,6 +83,11 @@ class _State:
 
     def add(self, version: CachedVersion) -> None:
         self.versions[version.id] = version
+
+    def mark_synced(self, version_ids: Iterable[str]) -> None:
+        for version_id in version_ids:
+            if version_id in self.versions:
+                self.versions[version_id] = self.versions[version_id]._replace(synced=True)
 
     def remove(self, version_id: str) -> None:
         self.versions.pop(version_id, None)

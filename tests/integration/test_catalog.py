@@ -19,6 +19,7 @@ from dsagent.service.doctor import doctor
 from dsagent.service.evict import evict
 from dsagent.service.listing import ls
 from dsagent.service.node import Node
+from dsagent.service.recovery import recover
 from tests.support.command import REPOSITORY
 from tests.support.nodes import node_at, published
 from tests.support.people import ordinary_user
@@ -160,7 +161,7 @@ def test_what_a_killed_flight_left_goes_and_what_it_published_stays(node: Node) 
     whole, torn = published(node, "imgs"), published(node, "coco")
     shutil.rmtree(node.data(torn))
     catalog_file(node).unlink()
-    records.refresh(node)
+    records.refresh(node, lambda: None)
     assert node.catalog.versions() == [whole]
     assert not node.folder(torn).parent.exists()
     assert [path.name.partition(".")[0] for path in node.trash.iterdir()] == [torn.id]
@@ -180,7 +181,7 @@ def test_a_damaged_record_is_no_version_and_is_not_deleted(node: Node) -> None:
     record = node.folder(version) / "manifest" / "record.json"
     record.write_bytes(record.read_bytes().replace(b'"files":1', b'"files":2'))
     catalog_file(node).unlink()
-    records.refresh(node)
+    recover(node)
     assert node.catalog.versions() == []
     assert node.data(version).exists()
     assert any("no valid record" in finding.detail for finding in doctor(node, rebuild=False))

@@ -97,6 +97,28 @@ def test_a_removed_version_is_forgotten(node: Node) -> None:
     assert node.reopened().versions() == [version("b", days=1)]
 
 
+def test_versions_become_synced_and_keep_what_else_was_written_of_them(node: Node) -> None:
+    add(node, version("a"), version("b", days=1), version("c", days=2))
+    renewed = version("a")._replace(fingerprint="e" * 32)
+    with node.catalog.decide() as decision:
+        decision.add(renewed)
+        decision.remove("c")
+    assert node.reopened().unsynced() == [renewed, version("b", days=1)]
+    with node.catalog.decide() as decision:
+        decision.mark_synced(["a", "c"])
+    assert node.reopened().versions() == [renewed._replace(synced=True), version("b", days=1)]
+    assert node.reopened().unsynced() == [version("b", days=1)]
+    assert node.reopened().ids() == {"a", "b"}
+
+
+def test_who_has_the_lock_reads(node: Node) -> None:
+    add(node, version("a"))
+    with node.catalog.lock():
+        assert node.catalog.versions() == [version("a")]
+        assert node.catalog.ids() == {"a"}
+    assert node.catalog.reservations() == []
+
+
 def test_promises_are_set_changed_and_dropped(node: Node) -> None:
     with node.catalog.decide() as decision:
         decision.reserve(Reservation("one", Space(10, 1)))
