@@ -74,8 +74,11 @@ def test_headers_that_are_too_large_are_refused(running: AgentProcess) -> None:
     for headers in ([f"X-Large: {'x' * 70_000}"], many):
         assert status(raw(running.socket, put(b"", "Content-Length: 0", *headers))) in (400, 431)
     long = b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    assert status(raw(running.socket, long)) in (400, 431)
-    assert status(raw(running.socket, b"nonsense\r\n\r\n")) == 400
+    for request in (long, b"nonsense\r\n\r\n"):
+        answer = raw(running.socket, request)
+        assert status(answer) == 400
+        problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert (problem["status"], problem["exit_code"]) == (400, 2)
     assert running.is_ready()
 
 
@@ -172,7 +175,10 @@ def test_more_connections_than_the_agent_serves_are_told_to_come_again(
             for _ in range(6):
                 connection = stack.enter_context(socket.socket(socket.AF_UNIX))
                 connection.connect(str(path))
-            assert status(raw(path, request)) == 503
+            answer = raw(path, request)
+            assert status(answer) == 503
+            assert b"content-type: application/problem+json" in answer
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["cause"] == "5 others do"
         until(lambda: status(raw(path, request)) != 503)
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dsagent.core.errors import InUse, UsageError, local_error
 from dsagent.entrypoints.serve.identity import peer_of
+from dsagent.entrypoints.serve.problems import Unavailable, answer
 from dsagent.entrypoints.serve.request_limits import MAX_HEAD
 from dsagent.entrypoints.serve.settings import AgentSettings
 
@@ -23,6 +25,7 @@ BACKLOG = 2048
 CONNECTIONS = 4096
 CLOSE_SECONDS = 5
 SLOW_SECONDS = 30.0
+TICK_SECONDS = 1.0
 OWN_LASTS = timedelta(days=3650)  # of an agent that is never restarted
 
 
@@ -48,7 +51,15 @@ class PeerProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._head = self._head + len(data) if self._in_head else 0
         if self._head > MAX_HEAD:
-            self.send_400_response(f"The head of a request has more than {MAX_HEAD} bytes.")
+            self.send_400_response(f"its head has more than {MAX_HEAD} bytes")
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read as a request is answered, and the connection closed."""
+        problem = answer(UsageError("read", "a request", msg.rstrip(".")))
+        fields = [*self.server_state.default_headers, *problem.raw_headers, (b"connection", b"close")]
+        head = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (head, problem.body))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -58,6 +69,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is here."""
+        self.app = self.config.loaded_app if len(self.connections) <= CONNECTIONS else _one_too_many
         super().on_headers_complete()
         self._in_head = False
 
@@ -80,8 +92,30 @@ class PeerProtocol(HttpToolsProtocol):
             self._late = None
 
 
+async def _one_too_many(scope: Scope, receive: Receive, send: Send) -> None:
+    refused = Unavailable("ask", "the agent", f"{CONNECTIONS} others do", "ask again in a moment")
+    given = answer(refused)
+    given.headers["Connection"] = "close"
+    await given(scope, receive, send)
+
+
 class _Server(uvicorn.Server):
     """A server beside another one: signals are handled for both together."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Lets it come to its end."""
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """Until its end; awake once a second, for the date in its answers, and not ten times as by default."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), TICK_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -120,7 +154,6 @@ def _server(app: FastAPI, tls: dict[str, str | None]) -> _Server:
         proxy_headers=False,  # who is asking is never what a header says
         server_header=False,
         backlog=BACKLOG,
-        limit_concurrency=CONNECTIONS,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=CLOSE_SECONDS,
         **tls,  # type: ignore[arg-type]
@@ -182,6 +215,6 @@ async def run(
     await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
     await end()
     for server, _ in running:
-        server.should_exit = True
+        server.end()
     await asyncio.gather(*serving)
     stopping.cancel()
