@@ -13,11 +13,14 @@ from dsagent.core.eviction import Evicted
 from dsagent.core.ports import Location
 from dsagent.core.sealed import seal, unseal
 from dsagent.core.tasks import DatasetInfo, Owner, State, TaskInfo, task_state
+from dsagent.engine.tree import write_all
 from dsagent.service.node import log
 from dsagent.service.origins import CacheRequest, Check
 from dsagent.service.results import CacheResult
 
 _MAGIC = "dsagent-task"
+_PAGE = 4096
+_SCRATCH = ".new"
 _FIELDS = frozenset({"id", "owner", "keep_seconds", "prefetch", "expires", "datasets"})
 
 Pairs = tuple[tuple[str, str], ...]
@@ -161,16 +164,32 @@ class TaskFiles:
             "expires": task.expires and task.expires.isoformat(),
             "datasets": [_part_document(part) for part in task.parts],
         }
-        path = str(self._path(spec.id))
-        scratch = path.removesuffix(".json") + ".new"
+        path, data = f"{self._folder}/{spec.id}.json", seal(document)
         try:
-            os.makedirs(self._folder, mode=0o755, exist_ok=True)
-            # Not synced: after a loss of power the pods that asked are gone, too.
-            with open(scratch, "wb") as file:
-                file.write(seal(document))
-            os.replace(scratch, path)
+            # One change of a folder instead of two: nobody has heard of the task before its first file is there, and a
+            # page is written whole or not at all.
+            if len(data) > _PAGE or not self._is_first(path, data):
+                scratch = path.removesuffix(".json") + _SCRATCH
+                with open(scratch, "wb") as file:
+                    file.write(data)
+                os.replace(scratch, path)
         except OSError as error:
             raise local_error("write", path, error) from error
+
+    def _is_first(self, path: str, data: bytes) -> bool:
+        """Writes a task's first file. Not synced: after a loss of power the pods that asked are gone, too."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            return False
+        try:
+            write_all(fd, data)
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        return True
 
     def remove(self, task_id: str) -> None:
         """Removes a task's file; nothing happens if there is none."""
@@ -181,16 +200,17 @@ class TaskFiles:
 
     def read(self) -> Iterator[Task]:
         """All tasks that can be read; others are said and left out: who waits for them asks again."""
-        try:
-            names = sorted(os.listdir(self._folder))
-        except FileNotFoundError:
-            return
+        self._folder.mkdir(mode=0o755, exist_ok=True)
+        names = sorted(os.listdir(self._folder))
         for name in names:
-            if name.endswith(".json"):
-                try:
-                    yield _read(self._folder / name)
-                except (BadStore, OSError, KeyError, TypeError, ValueError) as error:
-                    log.warning("a task is forgotten: %s: %s", self._folder / name, error)
+            path = self._folder / name
+            try:
+                if name.endswith(_SCRATCH) or not path.stat().st_size:  # its writer was killed before it answered
+                    path.unlink()
+                elif name.endswith(".json"):
+                    yield _read(path)
+            except (BadStore, OSError, KeyError, TypeError, ValueError) as error:
+                log.warning("a task is forgotten: %s: %s", path, error)
 
     def _path(self, task_id: str) -> Path:
         return self._folder / f"{task_id}.json"

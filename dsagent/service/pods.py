@@ -49,7 +49,7 @@ def link(node: Node, version: CachedVersion, tasks: Collection[tuple[str, str]])
     Raises NotCached if the version is not there any more, and NotPermitted, InsufficientStorage.
     """
     pods, data = str(node.pods), str(node.data(version))
-    target = os.path.relpath(data, f"{pods}/task")
+    target = f"../..{data.removeprefix(str(node.root))}"
     with node.catalog.lock():
         if not os.path.isdir(data):
             raise NotCached("lease", f"{version.dataset}@{version.version}", "it was evicted meanwhile")
@@ -60,9 +60,8 @@ def link(node: Node, version: CachedVersion, tasks: Collection[tuple[str, str]])
 def _point(folder: str, name: str, target: str) -> None:
     """Makes a link, or lets one that is there lead elsewhere: at every moment it leads somewhere."""
     try:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
         try:
-            os.symlink(target, f"{folder}/{name}")
+            _new_link(folder, name, target)
         except FileExistsError:
             scratch = f"{folder}/.{name}"
             with contextlib.suppress(FileNotFoundError):
@@ -71,6 +70,16 @@ def _point(folder: str, name: str, target: str) -> None:
             os.rename(scratch, f"{folder}/{name}")
     except OSError as error:
         raise local_error("make", f"{folder}/{name}", error) from error
+
+
+def _new_link(folder: str, name: str, target: str) -> None:
+    try:
+        os.mkdir(folder, 0o755)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(folder, 0o755, exist_ok=True)
+    os.symlink(target, f"{folder}/{name}")
 
 
 def linked(node: Node, task: str, name: str) -> bool:
