@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from dsagent.agent.tasks import Part, Task, TaskSpec
 from dsagent.core.errors import DsagentError, NotCached, NotPermitted, UsageError
 from dsagent.core.eviction import Evicted
 from dsagent.core.ports import CachedVersion
-from dsagent.core.tasks import State, TaskInfo
+from dsagent.core.tasks import Owner, State, TaskInfo
 from dsagent.service import pods
 from dsagent.service.cache import bring, needed, present
 from dsagent.service.leases import ProcessLease, hold
@@ -108,15 +107,20 @@ class Agent:
             task = self._book.tasks.get(task_id)
             return task.spec if task else None
 
-    def tasks(self, state: State | None = None) -> list[TaskInfo]:
-        """All tasks, or those in a state."""
+    def tasks(self, *states: State) -> list[TaskInfo]:
+        """All tasks, or those in one of the states."""
         with self._lock:
-            return [task.info() for task in self._book.tasks.values() if state in (None, task.state)]
+            return [task.info() for task in self._book.tasks.values() if not states or task.state in states]
 
-    def states(self) -> Counter[State]:
-        """How many tasks are in each state."""
+    def states(self) -> dict[str, State]:
+        """The state of each task, by its id."""
         with self._lock:
-            return Counter(task.state for task in self._book.tasks.values())
+            return {task.spec.id: task.state for task in self._book.tasks.values()}
+
+    def owners(self) -> dict[str, Owner]:
+        """Whose each task is, by its id."""
+        with self._lock:
+            return {task.spec.id: task.spec.owner for task in self._book.tasks.values()}
 
     def delete(self, task_id: str) -> None:
         """Ends a task and its leases; flights that nobody else needs are cancelled. Raises NotCached; what else it
@@ -147,21 +151,25 @@ class Agent:
 
     def running(self) -> int:
         """How many flights are under way."""
-        with self._lock:
-            return len(self._flying)
+        return len(self._flights())
 
     def close(self, seconds: float) -> None:
         """Lets flights under way end for up to `seconds`, then stops them; all that is unfinished is resumable."""
         self._closing.set()
         self._admission.close()
         deadline = time.monotonic() + seconds
-        for thread in list(self._flying):
+        for thread in self._flights():
             thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
             for errand in self._errands.values():
                 errand.cancel()
-        for thread in list(self._flying):
+        for thread in self._flights():
             thread.join(1.0)
+
+    def _flights(self) -> list[threading.Thread]:
+        """The threads of flights under way; inside the lock, for who begins one puts it there and starts it in one."""
+        with self._lock:
+            return list(self._flying)
 
     def _shown(self, task: Task) -> TaskInfo:
         with self._lock:

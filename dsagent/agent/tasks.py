@@ -166,15 +166,23 @@ class TaskFiles:
         }
         path, data = f"{self._folder}/{spec.id}.json", seal(document)
         try:
-            # One change of a folder instead of two: nobody has heard of the task before its first file is there, and a
-            # page is written whole or not at all.
-            if len(data) > _PAGE or not self._is_first(path, data):
-                scratch = path.removesuffix(".json") + _SCRATCH
-                with open(scratch, "wb") as file:
-                    file.write(data)
-                os.replace(scratch, path)
+            try:
+                self._write(path, data)
+            except FileNotFoundError:
+                os.makedirs(self._folder, mode=0o755, exist_ok=True)
+                self._write(path, data)
         except OSError as error:
             raise local_error("write", path, error) from error
+
+    def _write(self, path: str, data: bytes) -> None:
+        # A first file takes its place at once, which changes the folder once instead of twice: nobody has heard of the
+        # task before it is there, and a page is written whole or not at all.
+        if len(data) <= _PAGE and self._is_first(path, data):
+            return
+        scratch = path.removesuffix(".json") + _SCRATCH
+        with open(scratch, "wb") as file:
+            file.write(data)
+        os.replace(scratch, path)
 
     def _is_first(self, path: str, data: bytes) -> bool:
         """Writes a task's first file. Not synced: after a loss of power the pods that asked are gone, too."""
@@ -200,8 +208,10 @@ class TaskFiles:
 
     def read(self) -> Iterator[Task]:
         """All tasks that can be read; others are said and left out: who waits for them asks again."""
-        self._folder.mkdir(mode=0o755, exist_ok=True)
-        names = sorted(os.listdir(self._folder))
+        try:
+            names = sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return
         for name in names:
             path = self._folder / name
             try:

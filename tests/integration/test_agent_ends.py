@@ -138,6 +138,37 @@ def test_an_agent_may_end_at_the_moment_when_a_flight_begins(scratch: Path) -> N
     until(lambda: not ours.running())
 
 
+def test_who_ends_an_agent_waits_for_a_flight_that_is_just_beginning(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees.make_files(scratch / "a", 300)
+    ours = local_agent(Settings(scratch / "root", keep_free=0, workers=1), Shares(1, 1), Throttle())
+    errors: list[Exception] = []
+
+    def close() -> None:
+        try:
+            ours.close(0.0)
+        except RuntimeError as error:
+            errors.append(error)
+
+    closing = threading.Thread(target=close)
+    start = threading.Thread.start
+
+    def late(thread: threading.Thread) -> None:
+        if thread.name == "flight":
+            start(closing)
+            closing.join(0.2)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", late)
+    ours.start()
+    ours.put(TaskSpec("t", Owner("_local", "a test", ""), (Wanted(CacheRequest(Location(str(scratch / "a")))),)))
+    until(lambda: closing.ident is not None)
+    closing.join(HANG_SECONDS)
+    assert errors == []
+    until(lambda: not ours.running())
+
+
 @pytest.mark.needs("root")
 def test_a_task_that_cannot_end_holds_up_no_other(scratch: Path) -> None:
     trees.make_files(scratch / "a", 3)

@@ -97,7 +97,7 @@ def _recover(agent: Agent, presence: "Presence | None") -> None:
         if presence is not None:
             presence.start()
         _collect_rarely()
-        log.info("ready: %d tasks", len(agent.tasks()))
+        log.info("ready: %d tasks", len(agent.states()))
     except Exception:
         log.exception("the root cannot be brought into order; the agent ends")
         os._exit(1)

@@ -1,5 +1,6 @@
 """/metrics: what Prometheus reads, in base units; names of datasets or pods are not among it."""
 
+import collections
 import logging
 import platform
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ class AgentCollector(Collector):
                 return
 
     def _tasks(self) -> Iterator[Family]:
-        states = self._state.agent.states()
+        states = collections.Counter(self._state.agent.states().values())
         family = GaugeMetricFamily("dsagent_tasks", "Tasks by state.", labels=("state",))
         for state in STATES:
             family.add_metric((state,), states[state])

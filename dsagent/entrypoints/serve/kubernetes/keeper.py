@@ -63,7 +63,7 @@ class Keeper:
     def look(self, datasets: list[AnyDataset]) -> bool:
         """Brings what the node does into line with all Datasets; whether something is to be looked at again soon."""
         wanted = {_task_id(one): one for one in datasets if self._is_mine(one)}
-        kept = {task.id: task.state for task in self._agent.tasks() if task.id.startswith(PREFIX)}
+        kept = {task_id: state for task_id, state in self._agent.states().items() if task_id.startswith(PREFIX)}
         for task_id in wanted.keys() - kept.keys():
             self._begin(task_id, wanted[task_id])
         replaced = {_uid(task_id): kept.get(task_id) for task_id in wanted}

@@ -132,11 +132,11 @@ class NodePods:
 
     def _held(self) -> set[str]:
         """The UIDs of pods that have a task, or links that are left of one."""
-        tasks = self._agent.tasks()
-        found = {task.id for task in tasks if task.owner.uid}
+        owners = self._agent.owners()
+        found = {task_id for task_id, owner in owners.items() if owner.uid}
         with contextlib.suppress(FileNotFoundError):
             found.update(os.listdir(self._agent.node.pods))
-        return found - {task.id for task in tasks if not task.owner.uid}
+        return found - {task_id for task_id, owner in owners.items() if not owner.uid}
 
     def _end(self, uid: str) -> None:
         log.info("pod %s is gone for good", uid)

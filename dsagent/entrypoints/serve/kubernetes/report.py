@@ -133,7 +133,8 @@ class Report:
 
     def _status(self, *, ready: bool) -> NodeDatasetCacheStatus:
         agent = self._agent
-        tasks = [(task, spec) for task in agent.tasks() if (spec := agent.spec(task.id)) is not None]
+        under_way = agent.tasks("pending", "running", "failed")
+        tasks = [(task, spec) for task in under_way if (spec := agent.spec(task.id)) is not None]
         status = node_status(agent.node, tasks, agent.counts.rates, self._checks)
         now = agent.node.clock.now()
         said = [
