@@ -12,6 +12,7 @@ from pathlib import Path
 from tools.bench import report
 from tools.bench.agent import agent_cache, agent_crowd, agent_four, agent_hits
 from tools.bench.extender import extender
+from tools.bench.init import init_start
 from tools.bench.latency import s3, sshfs
 from tools.bench.loader import loader
 from tools.bench.local import cache, pack
@@ -24,7 +25,7 @@ from tools.bench.topology import topology
 from tools.bench.trees import compile_native
 from tools.bench.update import update
 
-AGENT = (agent_hits, agent_cache, agent_four, agent_crowd)
+AGENT = (agent_hits, agent_cache, agent_four, agent_crowd, init_start)
 CASES: dict[str, Callable[[Setting], Result]] = {
     case.__name__: case
     for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT, topology, extender, device_plugin)
