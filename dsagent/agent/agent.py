@@ -88,7 +88,8 @@ class Agent:
         """
         task = self._book.enter(spec)
         if any(part.errand is None and part.result is None for part in task.parts):
-            self._begin(task)
+            while not self._begin(task):  # its time was just over: this is a new one
+                task = self._book.enter(spec)
             if task.state != "ready":  # else it has been written with its result
                 self._book.save(task)
                 for wanted in spec.wanted:
@@ -182,13 +183,15 @@ class Agent:
                 part.result, part.claimed = None, ""
         self._begin(task)
 
-    def _begin(self, task: Task) -> None:
-        """Finds or makes an errand for each part that has none.
+    def _begin(self, task: Task) -> bool:
+        """Finds or makes an errand for each part that has none; whether the task has not ended meanwhile.
 
         A version that is named takes no listing: it is looked for here and now.
         """
         quick = []
         with self._lock:
+            if self._book.tasks.get(task.spec.id) is not task:
+                return False
             for part in task.parts:
                 if part.result is not None or part.errand is not None:
                     continue
@@ -210,6 +213,7 @@ class Agent:
             todo()
         if task.state != "ready":  # else that was said
             self._book.tell(task)
+        return True
 
     def _join(self, request: CacheRequest, task: Task) -> tuple[Errand, Callable[[], None] | None]:
         """Inside the lock: the errand for a request, a new one unless one is under way or was just done, and what is
@@ -223,6 +227,8 @@ class Agent:
             todo = partial(self._resolve, errand)
         elif errand.brought:
             todo = partial(self._deliver_again, errand, errand.brought)
+        elif errand.phase == "waiting":  # perhaps for tasks that have failed, which nobody admits
+            self._admission.wake()
         errand.prefetch = errand.prefetch and task.spec.prefetch
         errand.tasks.add(task.spec.id)
         return errand, todo
@@ -234,7 +240,8 @@ class Agent:
             errand.tasks.discard(task_id)
             if not errand.tasks and not errand.brought:
                 errand.cancel()
-                self._errands.pop(errand.request, None)
+                if self._errands.get(errand.request) is errand:
+                    del self._errands[errand.request]
 
     def _resolve(self, errand: Errand) -> None:
         """Lists the source or reads the manifest: a hit is delivered, else the errand waits for its admission."""
@@ -251,7 +258,8 @@ class Agent:
             check_directories(self.node.disk.measure(), origin.totals, str(origin.key))
             need, keep = needed(self.node, origin)
             with self._lock:
-                errand.is_resolved(origin, need, keep)
+                if errand.phase == "resolving":  # else it was admitted while it was looked at again
+                    errand.is_resolved(origin, need, keep)
             self._admission.wake()
 
     def _fly(self, errand: Errand) -> None:
@@ -349,8 +357,11 @@ class Agent:
             if self._book.tasks.get(task.spec.id) is not task:  # its end takes the link away
                 return
             errand, part.result, part.error, part.errand = part.errand, result, None, None
-            if errand is not None and all(other.errand is not errand for other in task.parts):
+            others = [other.errand for other in task.parts if other.errand is not None]
+            if errand is not None and errand not in others:
                 errand.tasks.discard(task.spec.id)
+        if any(other.phase == "waiting" for other in others):  # for this one, perhaps
+            self._admission.wake()
         self._book.save(task)
         self._book.tell(task)
 

@@ -3,13 +3,14 @@
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsagent.adapters.throttle import Throttle
-from dsagent.agent.agent import Shares
+from dsagent.agent.agent import Agent, Shares
 from dsagent.agent.book import Book
 from dsagent.agent.events import Event, EventLog
 from dsagent.agent.tasks import TaskSpec, Wanted
@@ -167,6 +168,70 @@ def test_who_ends_an_agent_waits_for_a_flight_that_is_just_beginning(
     closing.join(HANG_SECONDS)
     assert errors == []
     until(lambda: not ours.running())
+
+
+def spec(task: str, *sources: Path) -> TaskSpec:
+    wanted = tuple(Wanted(CacheRequest(Location(str(one)), check="never")) for one in sources)
+    return TaskSpec(task, Owner("_local", "a test", ""), wanted)
+
+
+@pytest.fixture
+def half_failed(scratch: Path) -> Iterator[Agent]:
+    """An agent with the task `half`, of which `missing` has failed before `a` had its turn. Nothing moves."""
+    trees.make_files(scratch / "slow", 400)
+    trees.make_files(scratch / "a", 3)
+    throttle = Throttle()
+    throttle.rate = 100_000
+    ours = local_agent(Settings(scratch / "root", keep_free=0, workers=1), Shares(1, 1), throttle)
+    ours.start()
+    try:
+        ours.put(spec("slow", scratch / "slow"))
+        until(lambda: ours.get("slow").state == "running")
+        ours.put(spec("half", scratch / "a", scratch / "missing"))
+        until(lambda: ours.get("half").state == "failed")
+        until(lambda: [one.phase for one in ours._errands.values()].count("waiting") == 1)
+        throttle.rate = 0
+        until(lambda: ours.get("slow").state == "ready" and not ours.running())
+        time.sleep(0.1)  # whoever admits has looked and found nobody
+        yield ours
+    finally:
+        throttle.rate = 0
+        ours.close(1.0)
+
+
+def test_what_a_failed_task_waits_for_comes_for_the_next_one(half_failed: Agent, scratch: Path) -> None:
+    half_failed.put(spec("next", scratch / "a"))
+    until(lambda: half_failed.get("next").state == "ready")
+
+
+def test_a_failed_task_goes_on_where_it_was_when_what_it_missed_is_here(half_failed: Agent, scratch: Path) -> None:
+    trees.make_files(scratch / "missing", 3)
+    half_failed.put(spec("other", scratch / "missing"))
+    until(lambda: half_failed.get("other").state == "ready")
+    time.sleep(0.1)  # as above
+    half_failed.put(spec("half", scratch / "a", scratch / "missing"))
+    until(lambda: half_failed.get("half").state == "ready")
+
+
+def test_a_task_that_ends_while_it_is_put_again_is_a_new_one(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.make_files(scratch / "a", 3)
+    ours = local_agent(Settings(scratch / "root", keep_free=0, workers=1), Shares(1, 1), Throttle())
+    ours.start()
+    ours.put(spec("t", scratch / "missing"))
+    until(lambda: ours.get("t").state == "failed")
+    trees.make_files(scratch / "missing", 3)
+    enter = Book.enter
+
+    def entered(book: Book, wanted: TaskSpec) -> Any:
+        task = enter(book, wanted)
+        monkeypatch.undo()
+        ours.delete("t")
+        return task
+
+    monkeypatch.setattr(Book, "enter", entered)
+    ours.put(spec("t", scratch / "missing"))
+    until(lambda: ours.get("t").state == "ready")
+    ours.close(0.0)
 
 
 @pytest.mark.needs("root")

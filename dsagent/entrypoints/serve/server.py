@@ -58,7 +58,7 @@ class PeerProtocol(HttpToolsProtocol):
         problem = answer(UsageError("read", "a request", msg.rstrip(".")))
         fields = [*self.server_state.default_headers, *problem.raw_headers, (b"connection", b"close")]
         head = b"".join(b"%b: %b\r\n" % field for field in fields)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (head, problem.body))
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (head, bytes(problem.body)))
         self.transport.close()
 
     def on_message_begin(self) -> None:
