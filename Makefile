@@ -1,6 +1,6 @@
 # Every target does its own set-up: a machine with Python 3.11 or newer and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format test demo bench zipapp crds dist images cluster cluster-down e2e e2e-full \
+.PHONY: help setup lint format test demo bench simulate zipapp crds dist images cluster cluster-down e2e e2e-full \
 	lock clean
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13 python3.14,$(shell \
@@ -49,6 +49,9 @@ demo: $(READY) ## the whole life of a dataset on files of this machine, with a t
 
 bench: $(READY) ## measure what docs/benchmarks.md says
 	$(BIN)/python -m tools.bench $(ARGS)
+
+simulate: $(READY) ## replay jobs by every way to choose nodes: docs/simulation.md; ARGS='--trace FILE'
+	$(BIN)/python -m tools.simulate $(ARGS)
 
 zipapp: $(READY) ## dist/dsagent-init.pyz, the init client as one file
 	$(BIN)/python -m dsagent.entrypoints.init.zipapp dist/dsagent-init.pyz

@@ -24,7 +24,7 @@ GO_PROGRAMS = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok@v0.7.0",
     "toxiproxy": "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0",
 }
-START_SECONDS = 20
+START_SECONDS = 90
 
 
 class ToolMissingError(Exception):

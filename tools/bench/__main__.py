@@ -19,6 +19,7 @@ from tools.bench.local import cache, pack
 from tools.bench.memory import memory
 from tools.bench.million import hit, scan
 from tools.bench.plugin import device_plugin
+from tools.bench.scheduler import scheduler
 from tools.bench.setting import Setting
 from tools.bench.timing import Result
 from tools.bench.topology import topology
@@ -28,7 +29,10 @@ from tools.bench.update import update
 AGENT = (agent_hits, agent_cache, agent_four, agent_crowd, init_start)
 CASES: dict[str, Callable[[Setting], Result]] = {
     case.__name__: case
-    for case in (cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT, topology, extender, device_plugin)
+    for case in (
+        *(cache, pack, scan, hit, update, memory, sshfs, s3, loader, *AGENT),
+        *(topology, extender, device_plugin, scheduler),
+    )
 }
 REPOSITORY = Path(__file__).parents[2]
 CPUS = 2

@@ -150,6 +150,30 @@ def test_a_pod_that_is_bound_counts_before_its_agent_has_seen_it() -> None:
     assert never_holds(other, view.columns(["n0"])) == {}
 
 
+def test_nodes_that_come_and_go_are_found_by_names_that_were_asked_about_before() -> None:
+    view = world(node("n0"))
+    names = ("n0", "n1")
+
+    def known() -> list[bool]:
+        return [facts.known for facts in view.columns(names).nodes]
+
+    assert known() == [True, False]
+    put(view, node("n1"))
+    assert known() == [True, True]
+    view.drop("Node", ("", "n0"))
+    assert known() == [False, True]
+    put(view, node("n2"))  # in the place that n0 had
+    assert known() == [False, True]
+
+
+def test_a_dataset_s_size_that_comes_late_counts_for_pods_that_are_bound_already() -> None:
+    view = world(node("n0"), cache("n0", free=40_000), pod("first", "coco", on="n0"), dataset("laion", size=800))
+    needs = view.needs(parse.pod(pod("p", "laion")))
+    assert never_holds(needs, view.columns(["n0"])) == {}
+    put(view, dataset("coco", size=800))
+    assert list(never_holds(needs, view.columns(["n0"]))) == [0]
+
+
 def test_a_rail_that_the_pod_would_fill_is_better_than_one_it_would_break() -> None:
     view = world(
         *(devices(f"n{free}", *_devices(free)) for free in (1, 2)),
