@@ -118,14 +118,16 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
 
 
 @contextmanager
-def kube_scheduler(plane: ControlPlane, extender: str | None, qps: int) -> Iterator[Scheduler]:
-    """One with the product's profile, all nodes scored, and an extender at a URL or none; `qps`: its client's limit."""
+def kube_scheduler(plane: ControlPlane, extender: str | None, qps: int, *, patience: str = "1s") -> Iterator[Scheduler]:
+    """One with the product's profile, all nodes scored, and an extender at a URL or none, for which it waits so long;
+    `qps`: its client's limit.
+    """
     asked = {
         "urlPrefix": extender,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "weight": 50,
-        "httpTimeout": "5s",
+        "httpTimeout": patience,
         "nodeCacheCapable": True,
         "ignorable": True,
         "managedResources": [{"name": MARKER, "ignoredByScheduler": True}],

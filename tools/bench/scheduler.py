@@ -136,7 +136,7 @@ def _run(plane: ControlPlane, pods: int, datasets: int, extender: str | None, qp
     )
     plane.create_all(PODS, made, NAMESPACE)
     try:
-        with kube_scheduler(plane, extender, qps) as running_scheduler:
+        with kube_scheduler(plane, extender, qps, patience="10s") as running_scheduler:
             begun, seen, count = 0.0, 0, 0
             deadline = time.monotonic() + LONGEST_SECONDS
             while count < pods and time.monotonic() < deadline:
