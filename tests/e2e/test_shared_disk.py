@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.kube import Namespace, phase, pod
 from tests.e2e.nodes import NodeInside
 from tests.e2e.objects import annotated, dataset, make_files
-from tools.cluster.images import build_images
+from tools.cluster.images import last_store
 from tools.cluster.kubectl import kubectl
 from tools.cluster.layout import Cluster
 from tools.cluster.node import NodeOptions, await_ready, node_room, open_node, start_kubelet, start_proxy
@@ -41,7 +41,7 @@ def node(cluster: Cluster) -> Iterator[NodeInside]:
     new = cluster.node(3)
     room = node_room(cluster, new)
     try:
-        open_node(cluster, new, [*cluster.nodes, new], NodeOptions(disk=_DISK, kubelet=_DEFAULTS), build_images())
+        open_node(cluster, new, [*cluster.nodes, new], NodeOptions(disk=_DISK, kubelet=_DEFAULTS), last_store())
         start_kubelet(cluster, new)
         start_proxy(cluster, new)
         await_ready(cluster, new)

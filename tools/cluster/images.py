@@ -39,6 +39,12 @@ def build_images() -> Path:
     return made / STORE
 
 
+def last_store() -> Path:
+    """The store of the last build, which the nodes of a running cluster have their images from."""
+    (made,) = [path for path in _images().iterdir() if path != _storage() and not path.suffix]
+    return made / STORE
+
+
 def copy_store(room: Room, store: Path, target: Path) -> None:
     """Give a room's containerd that does not run yet the images of another one that does not run either.
 
