@@ -18,8 +18,8 @@ from tools.cluster.rooms import close_room, wait_until
 
 pytestmark = pytest.mark.full
 
-_DISK = 3_000_000_000
-_SIZE = 250_000_000  # of a dataset; about four find room beside the images
+_DISK = 3_500_000_000
+_SIZE = 250_000_000  # of a dataset; about five find room beside the images
 _PERIOD_SECONDS = 330  # kubelet looks every five minutes whether images should go
 # What kubelet does where its configuration says nothing.
 _DEFAULTS = {
