@@ -110,9 +110,9 @@ def _write_files(cluster: Cluster, node: Node, options: NodeOptions) -> None:
     if not (node.directory / "kubelet.conf").exists():
         issue(cluster.pki, node.name, name, "system:nodes")
         write_kubeconfig(cluster.pki, node.name, node.directory / "kubelet.conf")
-    networks = node.directory / NETWORKS.lstrip("/")
-    networks.mkdir(parents=True, exist_ok=True)
-    (networks / "10-bridge.conflist").write_text(json.dumps(_cni(node), indent=1))
+    networks = node.directory / "10-bridge.conflist"
+    networks.write_text(json.dumps(_cni(node), indent=1))
+    node_room(cluster, node).run("install", "-D", str(networks), f"{NETWORKS}/{networks.name}")
     (node.directory / "kubelet.json").write_text(json.dumps(_kubelet(cluster, node, options), indent=1))
 
 
