@@ -120,5 +120,18 @@ def plugin_pod(node: NumaNode) -> Any:
     return found
 
 
+def registrations(node: NumaNode) -> int:
+    """How many resources the plugin has registered since its start. What the API server says of a node's resources
+    stays for a while what it was before kubelet's restart.
+    """
+    return plugin_log(node).count("registered ")
+
+
+def plugin_log(node: NumaNode) -> str:
+    """What the plugin has said."""
+    name = plugin_pod(node)["metadata"]["name"]
+    return kubectl(node.cluster, "logs", name, f"--namespace={NAMESPACE}").stdout
+
+
 def _json(cluster: Cluster, *arguments: str) -> Any:
     return json.loads(kubectl(cluster, *arguments, "--output=json").stdout)

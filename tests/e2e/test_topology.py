@@ -18,7 +18,7 @@ from scheduler_plugin import parse
 from scheduler_plugin.facts import NodeFacts
 from scheduler_plugin.kubelet import _containers, _node
 from tests.e2e.kube import TINY, Namespace, phase, pod
-from tests.e2e.machines import FIRST, NPU, SECOND, NumaNode, allocatable, plugin_of, plugin_pod
+from tests.e2e.machines import FIRST, NPU, SECOND, NumaNode, allocatable, plugin_of, plugin_pod, registrations
 from tests.e2e.test_chart import token_of
 from tools.cluster.layout import Cluster
 from tools.cluster.node import await_ready
@@ -84,8 +84,10 @@ def test_a_restarted_kubelet_has_its_resources_back(node: NumaNode, api: ApiClus
     wait_until(lambda: len(handed_out(api, node)) >= 3, "the GPUs to be reported", 30)
     had = {one for one in handed_out(api, node) if int(one[3]) >= 4}
     plugin = plugin_pod(node)["status"]["containerStatuses"][0]
+    known = registrations(node)
     node.restart_kubelet()
     await_ready(node.cluster, node.cluster.node(node.number))
+    wait_until(lambda: registrations(node) == known + 3, "all resources to be registered again", 60)
     wait_until(lambda: allocatable(node).get(SECOND) == 4, "the class to be back", 60)
     namespace.apply(asking("one", node, {"memory": "32Mi", SECOND: "1"}))
     namespace.wait_until_running("one")
@@ -224,7 +226,9 @@ class Oracle:
 def judged(node: NumaNode, api: ApiCluster, namespace: Namespace, count: int) -> Oracle:
     oracle = Oracle(node, api, namespace.name)
     for policy, part in POLICIES.items():
+        known = registrations(node)
         node.configure(topologyManagerPolicy=policy)
+        wait_until(lambda known=known: registrations(node) == known + 3, "all resources to be registered again", 90)  # type: ignore[misc]
         wait_until(lambda: allocatable(node).get(NPU) == 8, "resources of the node", 90)
         wait_until(lambda policy=policy: told(api, node) == policy, "the policy to be reported", 90)  # type: ignore[misc]
         oracle.run(count * part, policy)
