@@ -15,7 +15,7 @@ from dsagent.core.errors import NoSuchObject, NotPermitted
 from gpu_topology.predict import ADMIT, UNKNOWN, Options, Pod, Policy, predict
 from gpu_topology.predict import Scope as Reach
 from scheduler_plugin import parse
-from scheduler_plugin.facts import NodeFacts
+from scheduler_plugin.facts import NodeFacts, PodFacts
 from scheduler_plugin.kubelet import _containers, _node
 from tests.e2e.kube import TINY, Namespace, phase, pod
 from tests.e2e.machines import FIRST, NPU, SECOND, NumaNode, allocatable, plugin_of, plugin_pod, registrations
@@ -109,6 +109,11 @@ def test_a_plugin_writes_its_own_nodes_topology_and_no_others(node: NumaNode, ap
         plugin.create(NODE_TOPOLOGIES, other)
 
 
+def unbound(body: Any) -> PodFacts:
+    """A pod as the scheduler sees it before it has a node: of those that have, it keeps less."""
+    return parse.pod({**body, "spec": {name: value for name, value in body["spec"].items() if name != "nodeName"}})
+
+
 class Oracle:
     """Random pods for the node, each judged by us and then by its kubelet."""
 
@@ -167,7 +172,7 @@ class Oracle:
 
     def predict(self, body: Any) -> str:
         """By what the plugin wrote of the node, and what the API says that its pods ask for."""
-        facts = parse.pod(body)
+        facts = unbound(body)
         topology = parse.topology(self.api.get(NODE_TOPOLOGIES, self.node.name))
         assert topology is not None
         assert topology.policies is not None
@@ -185,7 +190,7 @@ class Oracle:
     def requested(self) -> Mapping[str, int]:
         total: Counter[str] = Counter()
         for body in self.api.listing(PODS, Scope(fields=f"spec.nodeName={self.node.name}")).items:
-            facts = parse.pod(body)
+            facts = unbound(body)
             if not facts.over:
                 total["pods"] += 1
                 for name in ("cpu", "memory", FIRST, SECOND, NPU):
@@ -233,7 +238,7 @@ def judged(node: NumaNode, api: ApiCluster, namespace: Namespace, count: int) ->
         wait_until(lambda policy=policy: told(api, node) == policy, "the policy to be reported", 90)  # type: ignore[misc]
         oracle.run(count * part, policy)
     print(f"kubelet said {dict(oracle.said)}; {oracle.unknown} were unknown")
-    assert not oracle.wrong
+    assert not oracle.wrong, "\n".join(oracle.wrong)
     assert oracle.unknown <= oracle.said.total() / 10
     return oracle
 
