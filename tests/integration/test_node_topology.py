@@ -3,8 +3,7 @@
 import asyncio
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.machines.build import MACHINES
 from tests.support.api_server import api_server
 from tests.support.command import HANG_SECONDS
 from tests.support.kubelet import Kubelet
+from tests.support.waiting import until
 
 NODE, NAMESPACE, NUMBERS = "n1", "system", "rails"
 FIRST, SECOND = "dsagent.io/gpu-roce1", "dsagent.io/gpu-roce2"
@@ -115,14 +115,6 @@ def served(plugin: Plugin, tmp_path: Path) -> Iterator[Plugin]:
     with api_server(plugin.cluster, tmp_path / "account") as (port, account), plugin.served(port, account):
         until(lambda: plugin.devices("healthy"))
         yield plugin
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    end = time.monotonic() + HANG_SECONDS
-    while not (found := holds()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 def container(**resources: int) -> dict[str, Any]:
