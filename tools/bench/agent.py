@@ -16,7 +16,10 @@ from tools.bench.timing import Contender, Result, race
 from tools.bench.trees import Shape
 
 RATE = 200
-SECONDS = 20
+CALLS = RATE * 20
+PUT_SECONDS = "dsagent_http_request_seconds"
+LABELS = 'method="PUT",route="/v1/tasks/{task_id}"'
+WITHIN, COUNT = f'{PUT_SECONDS}_bucket{{le="0.01",{LABELS}}}', f"{PUT_SECONDS}_count{{{LABELS}}}"
 CLIENTS = 1000
 FOUR = 4
 IDLE_SECONDS = 60
@@ -41,10 +44,18 @@ def agent_hits(setting: Setting) -> Result:
                 known = [(number, info["datasets"][0]["version"]) for number, info in enumerate(infos)]
             _rest(running)
             setting.say(f"  {versions} versions are here")
-            waits = _open_loop(running, [_hit(disk, *known[turn % versions], turn) for turn in range(RATE * SECONDS)])
-            for name, part in (("median", 0.5), ("p99", 0.99)):
-                value = statistics.quantiles(waits, n=1000)[int(part * 1000) - 1] * 1000
-                result.note(f"HTTP call at {RATE} calls/s, {name}", value, "ms", 10 if name == "p99" else None)
+            entries = _entries_alone(disk / "alone")
+            before, cpu, waiting = running.metrics(), running.cpu_seconds(), running.waited_for_cpu()
+            waits, late = _open_loop(running, [_hit(disk, *known[turn % versions], turn) for turn in range(CALLS)])
+            after = running.metrics()
+            result.note(f"HTTP call at {RATE} calls/s, median", _part(waits, 0.5) * 1000, "ms")
+            result.note(f"HTTP call at {RATE} calls/s, p99", _part(waits, 0.99) * 1000, "ms", 10)
+            within, calls = (after[name] - before.get(name, 0) for name in (WITHIN, COUNT))
+            result.note("of them inside the agent within 10 ms", 100 * within / calls, "%")
+            result.note("what a client woke up late itself, p99", _part(late, 0.99) * 1000, "ms")
+            result.note("a folder, a link and a file alone, p99", _part(entries, 0.99) * 1000, "ms")
+            result.note("agent's CPU time a call", (running.cpu_seconds() - cpu) / CALLS * 1000, "ms")
+            result.note("agent's wait for a CPU a call", (running.waited_for_cpu() - waiting) / CALLS * 1000, "ms")
             result.seconds["HTTP call"] = sorted(waits)[:: max(1, len(waits) // 100)]
             _rest(running)
             before, begun = running.cpu_seconds(), time.perf_counter()
@@ -81,20 +92,41 @@ def _rest(running: Agent) -> None:
             return
 
 
-def _open_loop(running: Agent, calls: Sequence[Call]) -> list[float]:
-    """Makes the calls at RATE a second, whether those before are answered or not; how long each took, in seconds,
-    from the moment it was due.
+def _part(seconds: Sequence[float], part: float) -> float:
+    return statistics.quantiles(seconds, n=1000)[int(part * 1000) - 1]
+
+
+def _entries_alone(folder: Path) -> list[float]:
+    """Seconds that it takes to make what a call makes on the disk, without an agent, at the same rate for a while."""
+    folder.mkdir()
+    seconds = []
+    for turn in range(RATE * 5):
+        begun = time.perf_counter()
+        (folder / f"{turn}").mkdir()
+        (folder / f"{turn}" / "link").symlink_to("../somewhere")
+        (folder / f"{turn}.json").write_bytes(b"x" * 500)
+        seconds.append(time.perf_counter() - begun)
+        time.sleep(max(0.0, 1 / RATE - seconds[-1]))
+    return seconds
+
+
+def _open_loop(running: Agent, calls: Sequence[Call]) -> tuple[list[float], list[float]]:
+    """Makes the calls at RATE a second, whether those before are answered or not. How long each took, in seconds, from
+    the moment it was due; and by how much those that slept until then woke up too late.
     """
     threads = 16
     begun = time.perf_counter() + 0.1
     waits: list[float] = []
+    late: list[float] = []
     failures: list[Exception] = []
 
     def work(first: int) -> None:
         with contextlib.closing(running.connection()) as connection:
             for turn in range(first, len(calls), threads):
                 due = begun + turn / RATE
-                time.sleep(max(0.0, due - time.perf_counter()))
+                if (pause := due - time.perf_counter()) > 0:
+                    time.sleep(pause)
+                    late.append(time.perf_counter() - due)
                 try:
                     calls[turn](connection)
                 except RuntimeError as error:
@@ -108,7 +140,7 @@ def _open_loop(running: Agent, calls: Sequence[Call]) -> list[float]:
         worker.join()
     if failures:
         raise failures[0]
-    return waits
+    return waits, late
 
 
 def agent_cache(setting: Setting) -> Result:
@@ -195,15 +227,9 @@ def agent_crowd(setting: Setting) -> Result:
             over.set()
             watcher.join()
             served = sum(info["state"] == "ready" for info in infos)
-            with contextlib.closing(running.connection()) as connection:
-                connection.request("GET", "/metrics")
-                metrics = connection.getresponse().read().decode()
+            metrics = running.metrics()
             result.note("served", served, "clients")
-            for name, text in (
-                ("listings", "dsagent_listings_total"),
-                ("flights", 'dsagent_datasets_total{outcome="fetched"}'),
-            ):
-                value = next(float(line.split()[1]) for line in metrics.splitlines() if line.startswith(f"{text} "))
-                result.note(name, value, "", 1)
+            result.note("listings", metrics["dsagent_listings_total"], "", 1)
+            result.note("flights", metrics['dsagent_datasets_total{outcome="fetched"}'], "", 1)
             result.note("peak PSS", peak / 1e6, "MB", 300)
     return result

@@ -77,6 +77,18 @@ class Agent:
         """Bytes of memory of the agent and its workers together."""
         return sum(_pss(pid) for pid in (self.pid, *_children(self.pid)))
 
+    def metrics(self) -> dict[str, float]:
+        """What /metrics says, by each line's name and labels."""
+        with contextlib.closing(self.connection()) as connection:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+    def waited_for_cpu(self) -> float:
+        """Seconds that the agent's threads of now were ready to run and had no CPU, in all."""
+        files = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(file.read_text().split()[1]) for file in files) / 1e9
+
     def cpu_seconds(self) -> float:
         """User and system time of the agent itself so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
