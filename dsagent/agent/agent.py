@@ -179,8 +179,13 @@ class Agent:
     def _resume(self, task: Task) -> None:
         """Goes on with a task of an earlier run."""
         for part in task.parts:
-            if part.result is not None and not pods.linked(self.node, task.spec.id, part.name):
+            if part.result is None:
+                continue
+            path = pods.linked(self.node, task.spec.id, part.name)
+            if path is None:
                 part.result, part.claimed = None, ""
+            else:  # the root may have been moved
+                part.result = replace(part.result, path=path)
         self._begin(task)
 
     def _begin(self, task: Task) -> bool:

@@ -82,10 +82,12 @@ def _new_link(folder: str, name: str, target: str) -> None:
     os.symlink(target, f"{folder}/{name}")
 
 
-def linked(node: Node, task: str, name: str) -> bool:
-    """Whether a task's link leads to data."""
+def linked(node: Node, task: str, name: str) -> str | None:
+    """Where a task's link leads to data, wherever the root is now; None if it does not."""
     path = node.pods / task / name
-    return path.is_symlink() and os.readlink(path) != _EMPTY and path.is_dir()
+    if path.is_symlink() and os.readlink(path) != _EMPTY and path.is_dir():
+        return os.path.normpath(path.parent / os.readlink(path))
+    return None
 
 
 def unlink(node: Node, task: str) -> None:

@@ -213,6 +213,24 @@ def test_a_failed_task_goes_on_where_it_was_when_what_it_missed_is_here(half_fai
     until(lambda: half_failed.get("half").state == "ready")
 
 
+def test_a_ready_task_is_where_the_root_was_moved_to(scratch: Path) -> None:
+    trees.make_files(scratch / "a", 3)
+    root = scratch / "root"
+    for place in (root, scratch / "moved"):
+        ours = local_agent(Settings(place, keep_free=0, workers=1), Shares(1, 1), Throttle())
+        ours.start()
+        if place == root:
+            ours.put(spec("t", scratch / "a"))
+        until(lambda: ours.get("t").state == "ready")  # noqa: B023 - it is asked at once
+        (info,) = ours.get("t").datasets
+        assert info.path is not None
+        assert Path(info.path).is_relative_to(place)
+        assert Path(info.path).is_dir()
+        ours.close(0.0)
+        if place == root:
+            root.rename(scratch / "moved")
+
+
 def test_a_task_that_ends_while_it_is_put_again_is_a_new_one(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.make_files(scratch / "a", 3)
     ours = local_agent(Settings(scratch / "root", keep_free=0, workers=1), Shares(1, 1), Throttle())
