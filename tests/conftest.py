@@ -1,10 +1,14 @@
-"""What a skip costs: it is counted with its reason, and fails CI unless no package would help."""
+"""What a skip costs: it is counted with its reason, and fails CI unless no package would help.
+
+And in which order files are begun, and where, as far as it matters for the time that all of them take.
+"""
 
 import os
 from collections import Counter
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.needs import NEEDS, unmet
 
@@ -12,6 +16,12 @@ _EXCUSED = "not to be had on this machine: "
 _skips: Counter[str] = Counter()
 # The files that take longest. They are begun first, so that none is left to one worker at the end.
 _LONGEST = ("test_kills", "test_wheel", "test_faults", "test_power", "test_agent_soak", "test_guides", "test_hdfs")
+_ON_HDFS = (
+    "integration/test_hdfs.py",
+    "integration/init/test_agent.py",
+    "unit/contract/test_source.py",
+    "unit/contract/test_store.py",
+)
 
 # How long an example takes says nothing here.
 settings.register_profile("untimed", deadline=None)
@@ -20,6 +30,19 @@ settings.load_profile("untimed")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _LONGEST.index(item.path.stem) if item.path.stem in _LONGEST else len(_LONGEST))
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc] # it has no types
+    """A file at a time, and all that use HDFS as one: each worker starts its own, which takes a CPU ten seconds."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "HDFS" if file.endswith(_ON_HDFS) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Files | None:
+    return _Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
