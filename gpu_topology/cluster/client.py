@@ -1,7 +1,6 @@
 """As much of a client of the Kubernetes API as a pod on each node needs: get, create and server-side apply, in JSON.
 
-It reads one object seldom and writes one when something changes. The kubernetes package would do it too, for 40 MB of
-memory and 0.7 s at the start of a process that otherwise has 60 MB; it also knows no server-side apply of its own.
+It reads one object seldom and writes one when something changes. docs/adr/0013 says why the kubernetes package is not used.
 """
 
 import http.client

@@ -43,12 +43,13 @@ class Plugin:
         self.folder = folder
         self.kubelet = kubelet
         self.cluster = cluster
+        self.machine = "roce-2socket"
         self.policies = Policies("single-numa-node", "container", "static")
         self.shared: dict[str, list[str]] = {}  # what other plugins have
 
     @contextmanager
     def served(self, port: int, account: Path) -> Iterator[None]:
-        inputs = load_recording(MACHINES / "roce-2socket")
+        inputs = load_recording(MACHINES / self.machine)
         folder = self.kubelet.plugins
         gpus = Gpus(
             lambda: inputs,
@@ -210,6 +211,15 @@ def test_nothing_is_foretold_long_after_kubelet_said_what_pods_have(
     until(lambda: "kubelet" not in served.told())
     assert served.devices("allocated") == {"gpu1/mlx5_5"}
     assert judged(served, **{FIRST: 1, SECOND: 1}) == "Unknown"
+
+
+def test_a_node_without_gpus_serves_nothing_and_is_well(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.machine = "no-gpu"
+    with api_server(plugin.cluster, tmp_path / "account") as (port, account), plugin.served(port, account):
+        until(lambda: plugin.ready() == "Serving" and "kubelet" in plugin.told())
+        assert (plugin.told()["rails"], plugin.told()["devices"]) == ([], [])
+        assert plugin.told()["zones"]
+        assert plugin.kubelet.registered.empty()
 
 
 def test_an_object_that_was_removed_is_made_again(served: Plugin) -> None:
