@@ -1,6 +1,6 @@
 """As much of a client of the Kubernetes API as a pod on each node needs: get, create and server-side apply, in JSON.
 
-It reads one object seldom and writes one when something changes. docs/adr/0013 says why the kubernetes package is not used.
+It reads one object seldom and writes one when something changes; docs/adr/0013 says why it has no package for that.
 """
 
 import http.client
