@@ -15,7 +15,10 @@ from tests.needs import NEEDS, unmet
 _EXCUSED = "not to be had on this machine: "
 _skips: Counter[str] = Counter()
 # The files that take longest. They are begun first, so that none is left to one worker at the end.
-_LONGEST = ("test_kills", "test_wheel", "test_faults", "test_power", "test_agent_soak", "test_guides", "test_hdfs")
+_LONGEST = (
+    *("test_kills", "test_wheel", "test_hdfs", "test_faults", "test_power", "test_roundtrip", "test_guides"),
+    *("test_agent_soak", "test_s3", "test_agent_tasks"),
+)
 _ON_HDFS = (
     "integration/test_hdfs.py",
     "integration/init/test_agent.py",
