@@ -191,7 +191,7 @@ class Report:
                 "action": "Serving",
                 "note": text[:1024],
                 "reportingController": "dsagent.io/gpu-topology",
-                "reportingInstance": node,
+                "reportingInstance": node[:128],
                 "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},  # as kubelet writes it
             },
         )
