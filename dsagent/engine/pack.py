@@ -1,6 +1,6 @@
 """Packing a source into a store: only entries that changed are read, and only new content is written."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -54,7 +54,7 @@ def pack(
     unreadable: list[Unreadable] = []
     plan = BundlePlan(options.files_per_bundle, options.bundle_bytes)
     work = _jobs(source, batches(listing, previous.known, recall_packed, plan), options.level)
-    with _Bundles(store, previous.bundles, options.level) as bundles:
+    with _Bundles(store, previous.bundles, options.level, listing.finish) as bundles:
         for batch, message in crew.in_order(work, ahead):
             if isinstance(message, PackedFrame):
                 bundles.write(batch, message)
@@ -78,12 +78,16 @@ def _jobs(source: Location, cut: Iterable[Batch], level: int) -> Iterator[tuple[
 
 
 class _Bundles:
-    """The bundles of the version being packed: new ones are written one after the other, old ones referred to."""
+    """The bundles of the version being packed: new ones are written one after the other, old ones referred to.
 
-    def __init__(self, store: Store, old: Sequence[Bundle], level: int) -> None:
+    None comes into the store before `list_all` has returned: a source with entries that cannot be kept leaves nothing.
+    """
+
+    def __init__(self, store: Store, old: Sequence[Bundle], level: int, list_all: Callable[[], None]) -> None:
         self._store = store
         self._old = old
         self._level = level
+        self._list_all = list_all
         self._referred: dict[int, int] = {}
         self._bundles: list[Bundle | None] = []
         self._new: _NewBundle | None = None
@@ -147,6 +151,7 @@ class _Bundles:
     def _close(self) -> None:
         if self._new is None:
             return
+        self._list_all()
         self._new.write(compress(tarstream.END, self._level))
         bundle, created = self._new.finish(self._store)
         self._bundles[self._new.index] = bundle

@@ -1,13 +1,15 @@
 """`pack`: puts what a source holds into a store, as a new version of its dataset."""
 
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from dsagent.core.datasets import dataset_key, name_from_source
 from dsagent.core.errors import BadStore, UsageError
 from dsagent.core.layout import BUNDLES, POINTER_KEY, SHARDS, STORE_KEY, bundle_key, manifest_key, shard_key, stamps_key
-from dsagent.core.manifest import Manifest, encode_manifest, encode_pointer, encode_store
+from dsagent.core.manifest import Manifest, Totals, encode_manifest, encode_pointer, encode_store
 from dsagent.core.ports import CachedVersion, Location, Store
 from dsagent.engine.changes import Known, known_entries
 from dsagent.engine.crew import Crew
@@ -47,13 +49,13 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
     step("resolve")
     store = open_.store(request.store)
     source = open_.source(request.source)
-    with Crew(workers, open_, meter.advance) as crew:
+    progress = _Progress(meter)
+    with Crew(workers, open_, progress.advance) as crew:
         crew.start()
         dataset = _store_for(open_, store, request.name or name_from_source(request.source.url), request.name)
-        step("scan")
-        listing = Listing(source, request.skip_special)
         step("pack")
-        meter.start("pack", dataset, listing.totals.bytes, listing.totals.files)
+        # While the first files are packed the others are listed: one of the CPUs would have nothing to do till then.
+        listing = Listing(source, request.skip_special, partial(progress.start, dataset))
         ahead = FRAMES_AHEAD_PER_WORKER * workers
         previous = _previous(store, source.location.url)
         packed = pack_listing(listing, store, dataset, previous, request.options, crew, ahead)
@@ -73,6 +75,32 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
         skipped_special=len(listing.special),
         seconds=time.perf_counter() - started,
     )
+
+
+class _Progress:
+    """Tells the meter what was done before the totals were known as soon as they are."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._lock = threading.Lock()
+        self._started = False
+        self._bytes = self._files = 0
+
+    def start(self, dataset: str, totals: Totals) -> None:
+        """The totals are known."""
+        self._meter.start("pack", dataset, totals.bytes, totals.files)
+        with self._lock:
+            self._started = True
+        self._meter.advance(self._bytes, self._files)
+
+    def advance(self, size: int, files: int) -> None:
+        """See Meter.advance."""
+        with self._lock:
+            if not self._started:
+                self._bytes += size
+                self._files += files
+                return
+        self._meter.advance(size, files)
 
 
 def pack_cached(node: Node, version: CachedVersion, location: Location) -> None:
