@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 SPOOLS = "tmp/"
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FORMAT = stat.S_IFMT(0o777777)  # the bits of a mode that say what it is
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,15 +61,20 @@ class DirectorySource:
         unfit: list[bytes] = []
         pending = [self._list(b"", unreadable)]
         while pending:
-            stamp = next(pending[-1], None)
-            if stamp is None:
-                pending.pop()
-            elif stamp.kind not in (FILE, DIRECTORY, SYMLINK) or _leaves(stamp):
-                (unfit if special is None else special).append(stamp.path)
-            else:
-                yield stamp
-                if stamp.kind == DIRECTORY:
+            for stamp in pending[-1]:
+                kind = stamp.kind
+                if kind == FILE:
+                    yield stamp
+                elif kind == DIRECTORY:
+                    yield stamp
                     pending.append(self._list(stamp.path, unreadable))
+                    break
+                elif kind == SYMLINK and not target_leaves(stamp.path, stamp.token):
+                    yield stamp
+                else:
+                    (unfit if special is None else special).append(stamp.path)
+            else:
+                pending.pop()
         if unreadable:
             raise SourceError(
                 "list", self.location.url, "no permission or an I/O error", "make them readable", unreadable
@@ -135,12 +142,16 @@ class DirectorySource:
         except OSError:
             unreadable.append(directory)
             return
+        # A million entries come through here: a call less for each is a tenth of the time.
+        encoding, errors = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
         try:
-            for name in sorted(map(os.fsencode, os.listdir(fd))):
+            for name in sorted([text.encode(encoding, errors) for text in os.listdir(fd)]):
                 try:
                     found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    if stat.S_ISREG(found.st_mode):
-                        yield Stamp(prefix + name, *_file_row(found))
+                    mode = found.st_mode
+                    if mode & _FORMAT == stat.S_IFREG:
+                        token = b"%d" % found.st_ctime_ns
+                        yield Stamp(prefix + name, FILE, mode & 0o100 != 0, found.st_size, found.st_mtime_ns, token)
                     else:
                         yield _other_stamp(prefix + name, found, fd, name)
                 except FileNotFoundError as error:
@@ -169,10 +180,6 @@ def _other_stamp(path: bytes, found: os.stat_result, directory: int, name: bytes
     if stat.S_ISLNK(found.st_mode):
         return Stamp(path, SYMLINK, False, 0, 0, os.readlink(name, dir_fd=directory))
     return Stamp(path, "", False, 0, 0, b"")
-
-
-def _leaves(stamp: Stamp) -> bool:
-    return stamp.kind == SYMLINK and target_leaves(stamp.path, stamp.token)
 
 
 def _read_fully(fd: int, length: int) -> bytes:
