@@ -31,3 +31,6 @@ def main() -> int:
         failure = as_error(arguments.verb, error)
         report(failure.problem(), as_json)
         return failure.exit_code
+    finally:
+        # The interpreter's end would search all that was imported for cycles: a seventh of the time of a hit.
+        gc.freeze()
