@@ -19,9 +19,9 @@ class Listing:
     """All stamps of a source, taken once and kept compressed: some 20 bytes an entry.
 
     `totals`; `digest`, the fingerprint of this moment; `fingerprint`, the same, or empty if a stamp is too young to be
-    trusted later; `special`, the entries that were left out. With `ended` the source is listed while the stamps are
-    used: until `ended` was called, with the totals, only `source` and `scanned_ns` are known. Raises SourceError and
-    NotPermitted, then or here.
+    trusted later; `special`, the entries that were left out. With `ended` the first stamps are given before the others
+    are listed: until `ended` was called, with the totals, only `source` and `scanned_ns` are known. Raises SourceError
+    and NotPermitted, then or here.
     """
 
     totals: Totals
@@ -50,12 +50,12 @@ class Listing:
 
     def __iter__(self) -> Iterator[Stamp]:
         """The stamps in path order."""
-        given = 0
-        for block in self._scan:
-            given += 1
-            yield from block
+        first = next(self._scan, None)
+        if first is not None:
+            yield from first
+            self.finish()  # not block by block: whoever waits wants to know the totals soon
         decompressor = zstandard.ZstdDecompressor()
-        for kept in self._blocks[given:]:
+        for kept in self._blocks[0 if first is None else 1 :]:
             yield from map(Stamp._make, pickle.loads(decompressor.decompress(kept)))  # noqa: S301 - made below
 
     def _listed(self, stamps: Iterator[Stamp]) -> Iterator[list[Stamp]]:

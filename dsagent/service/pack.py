@@ -54,7 +54,7 @@ def pack(open_: Opens, meter: Meter, workers: int, request: PackRequest) -> Pack
         crew.start()
         dataset = _store_for(open_, store, request.name or name_from_source(request.source.url), request.name)
         step("pack")
-        # While the first files are packed the others are listed: one of the CPUs would have nothing to do till then.
+        # While the first files are packed the others are listed: most CPUs would have nothing to do till then.
         listing = Listing(source, request.skip_special, partial(progress.start, dataset))
         ahead = FRAMES_AHEAD_PER_WORKER * workers
         previous = _previous(store, source.location.url)
