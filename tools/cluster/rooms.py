@@ -18,6 +18,7 @@ from tools.cluster.layout import ClusterError
 
 # With SIGCHLD ignored the kernel itself buries the processes that come to the first one as orphans.
 _FIRST = "echo ready; read -r go || exit; exec env --ignore-signal=CHLD sleep infinity"
+_parents: dict[Path, subprocess.Popen[bytes]] = {}  # of the rooms that this process has opened
 _SHARED = ("--mount", "--uts", "--ipc", "--pid")
 
 
@@ -126,6 +127,8 @@ def open_room(room: Room) -> None:
     os.replace(scratch, room.record)
     parent.stdin.write(b"go\n")
     parent.stdin.close()
+    parent.stdout.close()
+    _parents[room.record] = parent
 
 
 def give_own_folders(room: Room) -> None:
@@ -150,6 +153,8 @@ def close_room(room: Room) -> None:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: room.pid is None, f"the processes of {room.name} to end", 30)
     room.record.unlink(missing_ok=True)
+    if parent := _parents.pop(room.record, None):
+        parent.wait()
 
 
 def start(room: Room, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
