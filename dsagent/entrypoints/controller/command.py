@@ -45,11 +45,12 @@ def run(arguments: argparse.Namespace) -> None:
     if not (arguments.namespace and arguments.lease and (arguments.rail_numbers or arguments.let_go)):
         hint = "give --namespace, --lease and --rail-numbers"
         raise UsageError("run", "the controller", "it does not know its objects", hint)
+    if arguments.let_go:
+        # Never that of a controller, which would go on.
+        let_go(cluster, Leadership(cluster, arguments.namespace, arguments.lease, "uninstall"))
+        return
     identity = os.environ.get(ENV_POD_NAME) or socket.gethostname()
     leadership = Leadership(cluster, arguments.namespace, arguments.lease, identity)
-    if arguments.let_go:
-        let_go(cluster, leadership)
-        return
     numbers = RailNumbers(cluster, arguments.namespace, arguments.rail_numbers)
     recorder = Recorder(cluster, CONTROLLER, identity)
     controller = Controller(cluster, leadership, numbers, recorder.say)

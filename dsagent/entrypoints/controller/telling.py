@@ -86,9 +86,9 @@ def _of_prefetch(before: DatasetStatus, after: DatasetStatus) -> list[News]:
         return [News(EVENT_PREFETCH_ENDED, note)] if ended else []
     found = []
     if before.prefetch is None and after.prefetch.nodes:
-        found.append(News(EVENT_PREFETCH_STARTED, f"{some(after.prefetch.nodes)} fetch it"))
+        found.append(News(EVENT_PREFETCH_STARTED, f"it is brought to {some(after.prefetch.nodes)}"))
     elif before.prefetch and before.prefetch.renewed != after.prefetch.renewed:
-        note = f"spec.maxAge is over: {some(after.prefetch.nodes)} compare it with its source"
+        note = f"spec.maxAge is over: it is compared with its source on {some(after.prefetch.nodes)}"
         found.append(News(EVENT_PREFETCH_RENEWED, note))
     was, now = _prefetched(before), _prefetched(after)
     if now and now.reason != (was.reason if was else None):

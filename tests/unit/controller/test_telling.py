@@ -32,9 +32,9 @@ def test_a_prefetch_is_told_from_its_start_to_its_end() -> None:
     done = status_of(dataset(start, **wish), nodes("a", "b"), [copy("a"), copy("b")], NOW)
     renewed = status_of(dataset(done, **wish), nodes("a", "b"), [copy("a"), copy("b")], NOW + HOUR)
     ended = status_of(dataset(renewed), nodes("a", "b"), [copy("a"), copy("b")], NOW + HOUR)
-    assert told(DatasetStatus(), start) == [("PrefetchStarted", "a, b fetch it")]
+    assert told(DatasetStatus(), start) == [("PrefetchStarted", "it is brought to a, b")]
     assert told(start, done)[1:] == [("PrefetchDone", "on 2 of 2 nodes")]
-    assert told(done, renewed) == [("PrefetchRenewed", "spec.maxAge is over: a, b compare it with its source")]
+    assert told(done, renewed) == [("PrefetchRenewed", "spec.maxAge is over: it is compared with its source on a, b")]
     assert [reason for reason, _ in told(renewed, ended)] == ["PrefetchEnded"]
 
 
