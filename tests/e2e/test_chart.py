@@ -12,7 +12,8 @@ from dsagent.adapters.kubernetes.client import ApiCluster
 from dsagent.adapters.kubernetes.config import api_server
 from dsagent.core.cluster import NODE_DATASET_CACHES
 from dsagent.core.errors import NotPermitted
-from tests.e2e.kube import Namespace
+from tests.e2e.kube import TINY, Namespace, phase
+from tests.e2e.nodes import NodeInside
 from tests.e2e.objects import dataset, make_files
 from tests.support.foreign import foreign_definitions
 from tools.cluster.chart import CHART, NAMESPACE, install_chart, run_helm
@@ -158,36 +159,68 @@ def test_an_agent_writes_its_own_nodes_cache_and_no_others(cluster: Cluster) -> 
 
 
 def left(cluster: Cluster) -> set[str]:
-    """What there is of ours."""
+    """What there is in the cluster with our name or of our kinds."""
     kinds = kubectl(cluster, "api-resources", "--verbs=list", "--output=name").stdout.split()
-    kinds = [kind for kind in kinds if not kind.startswith(("events", "pods.metrics", "nodes.metrics"))]
+    kinds = [kind for kind in kinds if not kind.startswith(("events", "pods.metrics", "nodes.metrics", "apiservices"))]
     wanted = ("get", ",".join(kinds), "--all-namespaces", "--output=name", "--ignore-not-found")
-    named = kubectl(cluster, *wanted, "--selector=app.kubernetes.io/part-of=dsagent").stdout.split()
-    ours = kubectl(cluster, "get", "dataset,clusterdataset,nodedatasetcache", *wanted[2:]).stdout.split()
-    return {*named, *ours}
+    return {one for one in kubectl(cluster, *wanted).stdout.split() if "dsagent" in one}
+
+
+def uninstall(cluster: Cluster) -> None:
+    run_helm(cluster, "uninstall", "dsagent", "--wait", "--timeout=300s")
+
+
+def finalizers(namespace: Namespace, name: str) -> list[str]:
+    return list(namespace.get("dataset", name)["metadata"].get("finalizers") or ())
+
+
+def certificate(cluster: Cluster) -> str:
+    wanted = ("secret", "dsagent-webhook-certificate", f"--namespace={NAMESPACE}", "--output=jsonpath={.data}")
+    return kubectl(cluster, "get", *wanted).stdout
 
 
 @pytest.mark.full
 def test_upgrade_from_an_earlier_chart_and_uninstall(cluster: Cluster, namespace: Namespace, sources: Path) -> None:
-    definitions = {one for one in left(cluster) if one.startswith("customresourcedefinition")}
-    namespace.apply(dataset("kept", make_files(sources / "kept")))
-    namespace.wait("dataset", "kept", lambda found: bool(found["metadata"].get("finalizers")), "to be looked after")
+    namespace.apply(dataset("kept", make_files(sources / "kept"), prefetch={"nodes": 1}))
+    ready = namespace.wait("dataset", "kept", lambda found: phase(found) == "Ready", "to be on a node")
+    (holder,) = [one for one in cluster.nodes if one.name in ready["status"]["nodes"]]
+    ours = ("customresourcedefinition.", "dataset.", "clusterdataset.")
+    kept = {one for one in left(cluster) if one.startswith(ours)} | {f"namespace/{NAMESPACE}"}
+    assert "dataset.dsagent.io/kept" in kept
+    assert finalizers(namespace, "kept")
 
-    run_helm(cluster, "uninstall", "dsagent", "--wait", "--timeout=180s")
-    kept = definitions | {"dataset.dsagent.io/kept"}
+    uninstall(cluster)
     wait_until(lambda: left(cluster) == kept, "nothing but Datasets and their definitions to be left", 90)
-    assert not namespace.get("dataset", "kept")["metadata"].get("finalizers")
+    assert not finalizers(namespace, "kept")
+    cached = NodeInside(cluster, holder.number).disk / "versions" / namespace.name / "kept"
+    assert min(path.name for path in cached.glob("*/data/*")) == "file00000"
 
     values = ("--set", f"image.tag={IMAGE_TAG}", "--set", f"agent.sources={{{cluster.sources}}}")
     run_helm(cluster, "install", "dsagent", str(EARLIER), *values, "--wait", "--timeout=180s")
     assert "maxAge" not in kubectl(cluster, "get", "crd", "datasets.dsagent.io", "--output=json").stdout
-    certificate = kubectl(
-        cluster, "get", "secret", "dsagent-webhook-certificate", f"--namespace={NAMESPACE}", "--output=jsonpath={.data}"
-    ).stdout
+    before = certificate(cluster)
     install_chart(cluster, *values[2:])
     kubectl(cluster, "explain", "dataset.spec.maxAge")
     namespace.wait("dataset", "kept", lambda found: bool(found["metadata"].get("finalizers")), "to be looked after")
-    again = kubectl(
-        cluster, "get", "secret", "dsagent-webhook-certificate", f"--namespace={NAMESPACE}", "--output=jsonpath={.data}"
-    ).stdout
-    assert again == certificate
+    assert certificate(cluster) == before
+
+
+@pytest.mark.full
+def test_what_removes_all_that_an_uninstalled_chart_leaves(
+    cluster: Cluster, namespace: Namespace, sources: Path
+) -> None:
+    namespace.apply(dataset("kept", make_files(sources / "kept"), prefetch={"nodes": 1}))
+    namespace.wait("dataset", "kept", lambda found: phase(found) == "Ready", "to be on a node")
+    uninstall(cluster)
+    try:
+        for node in cluster.nodes:
+            rm = ("rm", "-rf", "/host/var/lib/dsagent")
+            options = (f"--namespace={NAMESPACE}", f"--image={TINY}", "--image-pull-policy=IfNotPresent")
+            kubectl(cluster, "debug", f"node/{node.name}", *options, "--", *rm)
+            disk = NodeInside(cluster, node.number).disk
+            wait_until(lambda disk=disk: not disk.exists(), f"the data of {node.name} to be gone", 90)  # type: ignore[misc]
+        kubectl(cluster, "delete", "crd", "--selector=app.kubernetes.io/part-of=dsagent")
+        kubectl(cluster, "delete", "namespace", NAMESPACE)
+        wait_until(lambda: left(cluster) == set(), "nothing to be left", 90)
+    finally:
+        install_chart(cluster)
