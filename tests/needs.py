@@ -89,6 +89,7 @@ NEEDS = {
     "systemd-analyze": Need(_programs("systemd-analyze"), "a machine with systemd"),
     "promtool": Need(_programs("promtool"), "install Prometheus"),
     "go": Need(_programs("go"), "install Go"),
+    "qemu-aarch64": Need(_programs("qemu-aarch64-static"), "Debian's qemu-user-static"),
     "helm": Need(_kept("helm"), "make cluster, which builds it"),
     "java": Need(_programs("java"), "install a Java runtime"),
     "torch": Need(_module("torch"), "pip install torch torchvision"),
