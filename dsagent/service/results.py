@@ -136,13 +136,14 @@ class BadFile:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a re-reading found; `repaired` counts the bad files that were fetched anew."""
+    """What a re-reading found; `repaired` counts the bad files that were fetched anew, `evicted` made room for them."""
 
     dataset: str
     version: str
     files: int
     bad: Sequence[BadFile]
     repaired: int
+    evicted: Sequence[Evicted]
     seconds: float
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dsagent.core.entries import FILE, Entry, rounded
 from dsagent.core.errors import BadStore, DigestMismatch, NotPermitted, local_error
+from dsagent.core.eviction import Evicted
 from dsagent.core.ports import CachedVersion, Location
 from dsagent.core.space import Space
 from dsagent.engine.check import BadEntry, check_tree
@@ -36,7 +37,7 @@ def verify(node: Node, reference: str, repair: bool, options: tuple[tuple[str, s
     started = time.perf_counter()
     recover(node)
     version = node.find(reference)
-    repaired = 0
+    repaired, evicted = 0, list[Evicted]()
     with _in_use(node, version):
         small = version.files <= SMALL_FILES and version.bytes <= SMALL_BYTES
         with Crew(0 if small else node.workers, node.open, node.meter.advance, gate=node.gate) as crew:
@@ -46,13 +47,14 @@ def verify(node: Node, reference: str, repair: bool, options: tuple[tuple[str, s
             node.meter.stop()
         if bad and repair:
             step("repair")
-            repaired = _Repair(node, version, Location(version.source, options)).run(bad)
+            repaired, evicted = _Repair(node, version, Location(version.source, options)).run(bad)
     return VerifyResult(
         dataset=str(version.dataset),
         version=version.version,
         files=version.files,
         bad=[BadFile(one.path, one.problem) for one in bad],
         repaired=repaired,
+        evicted=evicted,
         seconds=time.perf_counter() - started,
     )
 
@@ -90,13 +92,13 @@ class _Repair:
         self._source = source
         self._flight = f"repair-{version.id}"
 
-    def run(self, bad: Sequence[BadEntry]) -> int:
-        """Puts right what can be; returns how many entries that were."""
+    def run(self, bad: Sequence[BadEntry]) -> tuple[int, list[Evicted]]:
+        """Puts right what can be; returns how many entries that were, and what was evicted to make room."""
         node, data = self._node, str(self._node.data(self._version))
         with held(node.lock(self._flight), waiting=lambda: time.sleep(0.1)) as fd:
             wanted = self._recorded({one.path for one in bad})
             need = Space(sum(rounded(entry.size) for entry in wanted), len(wanted))
-            reserve(node, {self._flight: need}, str(self._version.dataset), [self._version.id])
+            evicted = reserve(node, {self._flight: need}, str(self._version.dataset), [self._version.id])
             staging = Staging(node.staging / self._flight, node.mount_token(str(node.root)))
             try:
                 make_parents(str(staging.data), wanted)
@@ -112,7 +114,7 @@ class _Repair:
             finally:
                 with node.catalog.decide() as decision:
                     decision.release(self._flight)
-        return len(fetched)
+        return len(fetched), evicted
 
     def _recorded(self, paths: set[bytes]) -> list[Entry]:
         store = self._node.manifest_store(self._version)

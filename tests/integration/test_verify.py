@@ -11,6 +11,7 @@ import pytest
 
 from dsagent.core.errors import DigestMismatch, InUse, NotCached, SourceError
 from dsagent.core.ports import Location
+from dsagent.core.space import Limits, Space
 from dsagent.service import leases
 from dsagent.service.cache import cache
 from dsagent.service.evict import evict
@@ -21,7 +22,7 @@ from dsagent.service.results import VerifyResult
 from dsagent.service.verify import verify
 from dsagent.wiring import Wiring
 from tests.support import trees
-from tests.support.nodes import NoMeter, node_at
+from tests.support.nodes import NoMeter, node_at, published
 
 Damage = Callable[[Path], object]
 
@@ -158,6 +159,16 @@ def _sealed(data: Path) -> None:
     for folder in (data, *data.rglob("*")):
         if folder.is_dir() and not folder.is_symlink():
             folder.chmod(0o555)
+
+
+def test_repair_says_what_it_evicted_to_make_room(cached: Cached) -> None:
+    published(cached.node, "other", Space(1 << 20, 1), used=0.0)
+    used = sum(version.allocated.bytes for version in cached.node.catalog.versions())
+    (cached.data / "d001" / "inner" / "deep" / "file").unlink()
+    full = dataclasses.replace(cached.node, limits=Limits(capacity=used, keep_free=0))
+    found = verify(full, "imgs", repair=True)
+    assert found.repaired == 1
+    assert [(one.dataset, one.bytes) for one in found.evicted] == [("other", 1 << 20)]
 
 
 def test_repair_closes_the_directories_it_opened(cached: Cached) -> None:

@@ -14,6 +14,8 @@ from dsagent.entrypoints.serve.sources import checked_storage, opened_by
 from dsagent.entrypoints.serve.state import State, state_of
 from dsagent.entrypoints.serve.work import Verb, stream
 from dsagent.service.diff import Side, diff
+from dsagent.service.node import Node
+from dsagent.service.results import VerifyResult
 from dsagent.service.verify import verify
 
 router = APIRouter(prefix="/v1", tags=["datasets"])
@@ -37,7 +39,13 @@ def _verification(wanted: VerifyRequest, who: Identity, state: State) -> Verb:
         options = state.allowed.place(version.source, options, who).options
     options = tuple(sorted((*options, *opened_by(options, wanted.credentials, who))))
     exact = f"{version.dataset}@{version.version}"
-    return lambda node: verify(node, exact, wanted.repair, options)
+
+    def verified(node: Node) -> VerifyResult:
+        found = verify(node, exact, wanted.repair, options)
+        state.agent.evicted(found.evicted)
+        return found
+
+    return verified
 
 
 @router.post("/diff", response_class=StreamingResponse, responses={200: EVENTS})
