@@ -61,8 +61,9 @@ def publish(
             step("record")
             decision.add(version)
             if shares and donor:
-                decision.add(donor._replace(shares=True))
-                write_record(node.folder(donor), donor._replace(shares=True))
+                shared = _as_it_is(node, donor)._replace(shares=True)
+                decision.add(shared)
+                write_record(node.folder(donor), shared)
             decision.release(flight)
         staging.remove()
     except OSError as error:
@@ -77,14 +78,19 @@ def renew_stamps(
     key = stamps_key(version.version, source)
     store = node.manifest_store(version)
     newer = node.open.local_store(str(staging.manifest)).read(key)
-    renewed = version._replace(source=source, fingerprint=fingerprint)
     with node.catalog.decide() as decision:
+        renewed = _as_it_is(node, version)._replace(source=source, fingerprint=fingerprint)
         store.replace(key, newer, store.find(key))
         write_record(node.folder(version), renewed)
         decision.add(renewed)
         decision.release(flight)
     staging.remove()
     return renewed
+
+
+def _as_it_is(node: Node, version: CachedVersion) -> CachedVersion:
+    """Inside a decision: a version as the catalog has it now, perhaps the heir of one that was evicted since."""
+    return next((now for now in node.catalog.versions(version.dataset) if now.id == version.id), version)
 
 
 def _seal(data: Path, fetched: Fetched) -> int:

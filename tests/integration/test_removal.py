@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from dsagent.service.removal import Freed, empty_trash, freed_by, left_by_attemp
 from tests.fakes.node import FixedDisk
 from tests.support import trees
 from tests.support.command import REPOSITORY
-from tests.support.nodes import node_at, published
+from tests.support.nodes import NoMeter, node_at, published
 
 
 def taken(folders: list[Path]) -> Space:
@@ -211,3 +212,32 @@ def test_what_has_just_been_removed_frees_nothing(scratch: Path) -> None:
     evict(node, "imgs", force=False, dry_run=False)
     assert freed_by(node, [version]) == Space()
     assert left_by_attempts(node, "_local.imgs.0") == Space()
+
+
+class Bequeathing(NoMeter):
+    """When a flight begins to fetch, makes the version that is here the heir of an evicted one."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def start(self, verb: str, subject: str, total_bytes: int, total_files: int) -> None:
+        del subject, total_bytes, total_files
+        if verb == "cache":
+            (version,) = self.node.catalog.versions()
+            with self.node.catalog.decide() as decision:
+                decision.add(version._replace(allocated=version.allocated + Space(1 << 20, 7)))
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_what_an_heir_was_left_is_not_forgotten_by_an_update_under_way(scratch: Path, changed: bool) -> None:
+    trees.make_files(scratch / "imgs", 30)
+    node = node_at(scratch / "root")
+    request = CacheRequest(Location(str(scratch / "imgs")), check="content")
+    first = cache(node, request)
+    (before,) = node.catalog.versions()
+    if changed:
+        (scratch / "imgs" / "new").write_text("new")
+    again = cache(replace(node, meter=Bequeathing(node)), request)
+    assert again.outcome == ("updated" if changed else "hit")
+    now = next(version for version in node.catalog.versions() if version.version == first.version)
+    assert now.allocated == before.allocated + Space(1 << 20, 7)
