@@ -164,6 +164,8 @@ def test_nodes_that_come_and_go_are_found_by_names_that_were_asked_about_before(
     assert known() == [False, True]
     put(view, node("n2"))  # in the place that n0 had
     assert known() == [False, True]
+    view.pack()
+    assert [facts.name for facts in view.columns(["n2", "n1", "n0"]).nodes] == ["n2", "n1", ""]
 
 
 def test_a_dataset_s_size_that_comes_late_counts_for_pods_that_are_bound_already() -> None:
