@@ -184,7 +184,8 @@ def test_upgrade_from_an_earlier_chart_and_uninstall(cluster: Cluster, namespace
     namespace.apply(dataset("kept", make_files(sources / "kept"), prefetch={"nodes": 1}))
     ready = namespace.wait("dataset", "kept", lambda found: phase(found) == "Ready", "to be on a node")
     (holder,) = [one for one in cluster.nodes if one.name in ready["status"]["nodes"]]
-    ours = ("customresourcedefinition.", "dataset.", "clusterdataset.")
+    # The numbers of rails are kept on purpose.
+    ours = ("customresourcedefinition.", "dataset.", "clusterdataset.", "configmap/dsagent-rails")
     kept = {one for one in left(cluster) if one.startswith(ours)} | {f"namespace/{NAMESPACE}"}
     assert "dataset.dsagent.io/kept" in kept
     assert finalizers(namespace, "kept")
