@@ -22,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `dsagent controller`; the chart gives them."""
     parser.add_argument("--namespace", help="Namespace of the Lease.")
     parser.add_argument("--lease", help="Name of the Lease by which one of several replicas leads.")
-    parser.add_argument("--rail-numbers", help="Name of the ConfigMap with the numbers of rails.")
+    parser.add_argument(
+        "--rail-numbers",
+        default="dsagent-rails",
+        help="Name of the ConfigMap with the numbers of rails [default: %(default)s].",
+    )
     leaving = parser.add_mutually_exclusive_group()
     leaving.add_argument(
         "--let-go",
@@ -42,8 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.forget_nodes:
         forget_nodes(cluster)
         return
-    if not (arguments.namespace and arguments.lease and (arguments.rail_numbers or arguments.let_go)):
-        hint = "give --namespace, --lease and --rail-numbers"
+    if not (arguments.namespace and arguments.lease):
+        hint = "give --namespace and --lease"
         raise UsageError("run", "the controller", "it does not know its objects", hint)
     if arguments.let_go:
         # Never that of a controller, which would go on.
