@@ -20,7 +20,7 @@ def main() -> None:
     if "--version" not in sys.argv and not all(map(find_spec, ("fastapi", "numpy", "prometheus_client", "uvloop"))):
         sys.stderr.write("scheduler-plugin: its packages are not installed; pip install 'dsagent[scheduler]'\n")
         sys.exit(ExitCode.USAGE)
-    arguments = _parser().parse_args(sys.argv[1:] or ["--help"])
+    arguments = _parser().parse_args()
     try:
         arguments.run(arguments)
     except PluginError as error:
