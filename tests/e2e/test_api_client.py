@@ -13,12 +13,13 @@ from tools.cluster.layout import Cluster as RealCluster
 from tools.cluster.layout import the_cluster
 
 
-class TestApiCluster(ClusterContract):
-    @pytest.fixture(scope="class", autouse=True)
-    def _leaves_nothing(self) -> Iterator[None]:
-        yield
-        kubectl(the_cluster(), "delete", "namespace", NAMESPACE, "--wait=false")
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    yield
+    kubectl(the_cluster(), "delete", "namespace", NAMESPACE, "--wait=false")
 
+
+class TestApiCluster(ClusterContract):
     @pytest.fixture
     def cluster(self, cluster: RealCluster) -> Cluster:
         return ApiCluster(api_server({}, str(cluster.kubeconfig)), "test")
